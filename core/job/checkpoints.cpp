@@ -11,6 +11,7 @@ bool Checkpoints::is_due(Epoch epoch) const {
   constexpr int kLeastShare = 20;
   const JobOptions& options = job_.options;
   if (last_begun_ && epoch <= *last_begun_) return false;
+  if (is_wanted_) return can_save();
   if (options.checkpoint_every > 0) return epoch.value % options.checkpoint_every == 0;
   if (options.checkpoint_interval == Duration{} || no_place_ != "") return false;
   return !begun_at_ ||

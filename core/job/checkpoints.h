@@ -6,9 +6,9 @@
 ///
 /// A boundary is due by its epoch's number, or by time: the first one after an epoch was trained,
 /// then the first one after an interval that keeps the cost of saving below a twentieth of the
-/// time. The boundary before the first epoch is never due: servers may hold no values yet. By time,
-/// a boundary is due only while there is a place for checkpoints; by epochs, the user answers for
-/// it.
+/// time; before a server's host goes away, the next one. The boundary before the first epoch is
+/// never due: servers may hold no values yet. By time, a boundary is due only while there is a
+/// place for checkpoints; by epochs, the user answers for it.
 ///
 /// Servers copy their values at the commit of a boundary, before any worker is released into the
 /// epoch, and write them while it runs. Only a sealed checkpoint is valid. One is written at a
@@ -39,6 +39,8 @@ class Checkpoints {
   void sealed(const CheckpointSealed& e);
   /// `server_hosts`: where servers are; none without servers.
   void place_seen(const CheckpointPlaceSeen& e, const std::set<Host>& server_hosts);
+  /// Whether the next boundary is due, whenever the last one was saved.
+  void want(bool wanted) { is_wanted_ = wanted; }
   /// The checkpoint that the servers begin with cannot be read.
   void damaged(std::string trouble, const Host& host);
 
@@ -50,6 +52,11 @@ class Checkpoints {
 
   /// The epoch of the newest valid one other than `but`.
   [[nodiscard]] std::optional<Epoch> newest(std::optional<Epoch> but = std::nullopt) const;
+  /// Whether any can be saved now.
+  [[nodiscard]] bool can_save() const {
+    return job_.options.checkpoint_every > 0 ||
+           (job_.options.checkpoint_interval != Duration{} && no_place_ == "");
+  }
   /// How many are valid.
   [[nodiscard]] std::size_t count() const { return whole_.size(); }
   /// The size of the newest, all files together; 0: not known.
@@ -92,6 +99,7 @@ class Checkpoints {
   /// Why there is no place for checkpoints; empty: there is one; nothing: not known yet.
   std::optional<std::string> no_place_;
   std::string trouble_;
+  bool is_wanted_ = false;
 };
 
 }  // namespace dt

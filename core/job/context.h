@@ -38,6 +38,12 @@ class JobContext {
   std::optional<JobEnding> ending;
   std::uint32_t group_restarts = 0;  ///< Groups that began after the first one.
   bool group_stops = false;          ///< The group is being stopped, for the next one.
+  /// A host that goes away (core/job/notices.h).
+  struct Leaving {
+    std::string why;
+    std::int64_t stops_ns = kNoDeadline;  ///< Wall clock: its workers are stopped then.
+  };
+  std::map<Host, Leaving> leaving;
 
   /// A step begins at `now`.
   void begin(Instant now) {
@@ -84,6 +90,11 @@ class JobContext {
   [[nodiscard]] bool restarts_after_death() const {
     return restarts_group() && options.max_restarts > 0;
   }
+  /// The host goes away so soon that no worker of it begins an epoch any more.
+  [[nodiscard]] bool stops(const Host& host) const {
+    const auto it = leaving.find(host);
+    return it != leaving.end() && wall_ns() >= it->second.stops_ns;
+  }
   /// The next line of host_worker_log.
   [[nodiscard]] LogLine log_line(bool added, const Host& host) const {
     return {log_lines, added, host, wall_ns()};
@@ -99,6 +110,14 @@ class JobContext {
     ++group_restarts;
     clean_exits.clear();
     log_lines += r.log.size();
+  }
+  void apply(const NoticeTaken& r) {
+    if (!r.host) return;
+    const bool ever = r.deadline_ns != kNoDeadline;
+    leaving[*r.host] = {r.why, ever ? r.deadline_ns - options.notice_margin.count() : kNoDeadline};
+  }
+  void apply(const NoticeOver& r) {
+    if (r.host) leaving.erase(*r.host);
   }
   void apply(const Snapshot& r) { log_lines += r.log.size(); }
 

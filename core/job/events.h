@@ -73,7 +73,7 @@ struct ProcessEnded {
 
   [[nodiscard]] std::string reason() const { return why.empty() ? to_string(status) : why; }
 };
-/// A message of a worker: OpenedKvStore, Arrive, Progress or ServersHeard.
+/// A message of a worker: OpenedKvStore, Arrive, Progress, Figures or ServersHeard.
 template <class Message>
 struct FromWorker {
   WorkerId worker;
@@ -105,6 +105,17 @@ struct StopAsked {
   std::string why;
   std::int32_t exit_code = 130;
 };
+/// A host goes away at that time, or all of the job's hosts do.
+struct NoticeGiven {
+  std::optional<Host> host;                ///< Nothing: all of them.
+  std::int64_t deadline_ns = kNoDeadline;  ///< Wall clock.
+  std::string why;
+  bool is_repeated = false;  ///< Its source may have said the same before.
+};
+/// The host stays, or all of them do.
+struct NoticeCancelled {
+  std::optional<Host> host;
+};
 /// Time passes; deadlines are checked. About every 100 ms.
 struct Tick {};
 
@@ -116,10 +127,11 @@ struct CheckpointPlaceSeen {
 using JobEvent =
     std::variant<HostsAccepted, AgentAttached, AgentMoved, AgentDetached, AgentSilent, AgentHeard,
                  AttachFailed, PrepareEnded, WorkerStarted, ProcessEnded, FromWorker<OpenedKvStore>,
-                 FromWorker<Arrive>, FromWorker<Progress>, FromWorker<ServersHeard>,
-                 FromServer<ServerReady>, FromServer<CommitAck>, FromServer<Traffic>,
-                 FromServer<Saved>, FromServer<GivingUp>, ProcessInspected, CheckpointSealed,
-                 CheckpointPlaceSeen, PlacesAsked, StopAsked, Tick>;
+                 FromWorker<Arrive>, FromWorker<Progress>, FromWorker<Figures>,
+                 FromWorker<ServersHeard>, FromServer<ServerReady>, FromServer<CommitAck>,
+                 FromServer<Traffic>, FromServer<Saved>, FromServer<GivingUp>, ProcessInspected,
+                 CheckpointSealed, CheckpointPlaceSeen, PlacesAsked, NoticeGiven, NoticeCancelled,
+                 StopAsked, Tick>;
 
 // ------------------------------------------------------------------ effects
 // To be carried out in order. Doing one twice must be harmless.

@@ -74,15 +74,17 @@ void GroupRestart::stop_if_due() {
                      least()));
   else if (!all_run())
     wait("the present one still starts");
-  else if (job_.now() - edited_at_ < job_.options.change_settle)
+  else if (!a_host_leaves() && job_.now() - edited_at_ < job_.options.change_settle)
     wait("more edits may follow (--change-settle)");
-  else if (awaits_hosts(edited_at_))
+  else if (!a_host_leaves() && awaits_hosts(edited_at_))
     wait("other added hosts are being prepared");
   else
     stop(changes, has_lived() ? 0 : futile_, {});
 }
 
 void GroupRestart::stop_after_death(const Worker& dead) {
+  if (dead.left_with_host)
+    return stop(fmt::format("{} has left", dead.host), has_lived() ? 0 : futile_, {});
   const std::uint32_t futile = has_lived() ? 0 : futile_ + 1;
   const std::string why = fmt::format("worker {} on {} died ({})", dead.id, dead.host, dead.why);
   if (futile > job_.options.max_restarts)
@@ -182,6 +184,11 @@ bool GroupRestart::ends_without_hosts() {
   const Membership& membership = workers_.membership();
   for (const Host& host : membership.hosts())
     if (membership.wanted(host) > 0 && !hosts_.is_given_up(host)) return false;
+  if (membership.nobody_stays()) return false;  // Notices ends the job
+  if (membership.has_anyone_departed() && workers_.first_death() == 0) {
+    job_.end(kExitHostsGone, "every host has gone away: start the job again", Duration{});
+    return true;
+  }
   job_.end(workers_.first_death() == 0 ? 1 : workers_.first_death(),
            fmt::format("every host has used up its restarts (--max-restarts): {}", why_),
            Duration{});
@@ -298,6 +305,12 @@ bool GroupRestart::all_run() const {
            const Worker* w = workers_.find(id);
            return w && (w->state == WorkerState::kMember || w->state == WorkerState::kGone);
          });
+}
+
+bool GroupRestart::a_host_leaves() const {
+  return std::ranges::any_of(job_.boundary.members(), [this](WorkerId id) {
+    return job_.leaving.contains(workers_.find(id)->host);
+  });
 }
 
 bool GroupRestart::is_ready(const Host& host) const {

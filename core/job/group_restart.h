@@ -88,6 +88,8 @@ class GroupRestart {
   }
   /// A member that has died; null: none.
   [[nodiscard]] const Worker* dead_member() const;
+  /// A host of the group goes away: nothing is waited for.
+  [[nodiscard]] bool a_host_leaves() const;
   [[nodiscard]] bool is_ready(const Host& host) const;
   /// A host that is wanted may still become ready soon.
   [[nodiscard]] bool awaits_hosts(Time since) const;

@@ -12,6 +12,7 @@
 #include "core/job/lost_time.h"
 #include "core/job/newcomers.h"
 #include "core/job/notes.h"
+#include "core/job/notices.h"
 #include "core/job/server_group.h"
 #include "core/job/stragglers.h"
 #include "core/job/views.h"
@@ -39,6 +40,7 @@ struct Job::Parts {
   Newcomers newcomers{job, hosts, servers, workers};
   GroupRestart group{job, hosts, servers, workers, lost_time};
   Stragglers stragglers{job, hosts, servers, workers, lost_time};
+  Notices notices{job, hosts, servers, checkpoints, workers};
   Views views{job, hosts, servers, workers, lost_time};
   std::vector<PastChange> past_changes;
 
@@ -55,6 +57,7 @@ struct Job::Parts {
     servers.begin(term, !fresh);
     lost_time.begin(!fresh);
     group.begin();
+    notices.begin();
     std::set<Host> needed = servers.hosts();
     for (const auto& [id, w] : workers.membership().workers())
       if (w.state != WorkerState::kGone) needed.insert(w.host);
@@ -89,6 +92,7 @@ struct Job::Parts {
     look_at_all_if_needed();
     servers.reach_hosts();
     workers.decide_exits();
+    notices.decide();
     look_at_all_if_needed();
     newcomers.stop_unwanted();
     newcomers.fill_gaps();
@@ -99,6 +103,7 @@ struct Job::Parts {
     if (lost_time.has_open_death() && (job.finishing() || servers.all_acked()))
       lost_time.death_is_known();
     views.release();
+    notices.end_if_due();
     let_hosts_go();
     end_if_over();
     job.agenda.end_pass();
@@ -157,7 +162,9 @@ struct Job::Parts {
   void on(const WorkerStarted& e) { workers.started(e.worker); }
   void on(const FromWorker<OpenedKvStore>& e) { workers.store_opened(e.worker); }
   void on(const FromServer<CommitAck>& e) { servers.acked(e); }
-  void on(const FromWorker<Progress>& e) { stragglers.progress(e); }
+  void on(const FromWorker<Figures>& e) { notices.figures(e); }
+  void on(const NoticeGiven& e) { notices.given(e); }
+  void on(const NoticeCancelled& e) { notices.cancelled(e); }
   void on(const FromServer<Saved>& e) { servers.saved(e); }
   void on(const CheckpointSealed& e) { checkpoints.sealed(e); }
   void on(const FromServer<GivingUp>& e) { servers.checkpoint_unusable(e); }
@@ -207,6 +214,11 @@ struct Job::Parts {
 
   void on(const FromWorker<Arrive>& e) {
     if (workers.arrived(e)) stragglers.works(e.worker);
+  }
+
+  void on(const FromWorker<Progress>& e) {
+    stragglers.progress(e);
+    notices.progress(e);
   }
 
   void on(const FromServer<ServerReady>& e) {
@@ -294,7 +306,7 @@ struct Job::Parts {
     std::visit(
         [this](const auto& one) {
           apply_to(one, job, hosts, checkpoints, servers, views, stragglers, workers, lost_time,
-                   group);
+                   group, notices);
         },
         r);
   }
@@ -345,6 +357,10 @@ struct Job::Parts {
     // Nobody is left. A worker may come again only from a host that is not given up.
     for (const Host& host : membership.hosts())
       if (membership.wanted(host) > 0 && !hosts.is_given_up(host)) return;
+    const auto is_given_up = [](const auto& one) { return one.second.given_up; };
+    if ((membership.nobody_stays() || membership.has_anyone_departed()) &&
+        std::ranges::none_of(hosts.all(), is_given_up))
+      return job.end(kExitHostsGone, "every host has gone away: start the job again", Duration{});
     job.end(workers.first_death() == 0 ? 1 : workers.first_death(),
             "no worker is left and every host has used up its restarts", Duration{});
   }
@@ -372,6 +388,7 @@ const ServerGroup& Job::servers() const { return parts_->servers; }
 const Checkpoints& Job::checkpoints() const { return parts_->checkpoints; }
 const Membership& Job::membership() const { return parts_->workers.membership(); }
 const Stragglers& Job::stragglers() const { return parts_->stragglers; }
+const Notices& Job::notices() const { return parts_->notices; }
 const Boundary& Job::boundary() const { return parts_->job.boundary; }
 std::string Job::pending_reason() const {
   return parts_->job.restarts_group() ? parts_->group.pending_reason()

@@ -8,6 +8,7 @@
 ///     Views        boundaries, commits, releases       LostTime     how long members wait
 ///     Checkpoints  when one is saved, which are valid
 ///     GroupRestart restarts all workers, where that is how they change
+///     Notices      hosts that go away at a known time
 ///
 /// Each knows only those before it in the list in job.cpp; JobContext is what they share. They
 /// decide on the hosts of its agenda only, so that an event costs what it changes and not what
@@ -45,6 +46,7 @@ class Checkpoints;
 class Goodput;
 class HostTable;
 class Membership;
+class Notices;
 class ServerGroup;
 class Stragglers;
 struct PastChange;
@@ -71,6 +73,7 @@ class Job {
   [[nodiscard]] const Checkpoints& checkpoints() const;
   [[nodiscard]] const Membership& membership() const;
   [[nodiscard]] const Stragglers& stragglers() const;
+  [[nodiscard]] const Notices& notices() const;
   [[nodiscard]] const Boundary& boundary() const;
   /// What the next boundary waits for, or why nothing changes; empty if nothing is pending.
   [[nodiscard]] std::string pending_reason() const;

@@ -123,6 +123,22 @@ void Membership::fill_places(const Host& host, std::uint32_t count) {
   r.empty = excess(r.empty, count);
 }
 
+void Membership::departed(const Host& host) {
+  Row& r = row(host);
+  r.leaves = false;
+  r.empty = r.asked;
+  has_anyone_departed_ = true;
+}
+
+bool Membership::nobody_stays() const {
+  bool any_leaves = false;
+  for (const auto& [host, r] : rows_) {
+    if (r.wanted() > 0) return false;
+    any_leaves = any_leaves || r.leaves;
+  }
+  return any_leaves;
+}
+
 void Membership::forget_gone(const std::vector<WorkerId>& view, Time now) {
   std::erase_if(swaps_, [&](const auto& swap) { return now >= swap.second + kSwapWait; });
   if (count(WorkerState::kGone) == 0) return;
@@ -192,7 +208,7 @@ std::vector<Host> Membership::refused_removals(const std::vector<HostSlots>& hos
   const std::map<Host, std::uint32_t> slots = slots_by_host(hosts);
   std::vector<Host> refused;
   for (const auto& [host, r] : rows_)
-    if (value_in(slots, host) < r.base) refused.push_back(host);
+    if (value_in(slots, host) < r.base && r.wanted() > 0) refused.push_back(host);
   return refused;
 }
 
@@ -254,11 +270,12 @@ Plan Membership::plan(const std::vector<WorkerId>& members, Time now,
   std::set<WorkerId> go;
   std::set<WorkerId> unwanted;
   bool holds = false;
+  const bool nobody_else = nobody_stays();
   for (const auto& [host, r] : rows_) {
     for (const WorkerId id : surplus(r, members)) {
       unwanted.insert(id);
-      if (workers_.at(id).state != WorkerState::kMember) continue;
-      if (is_held(r.removed_by))
+      if (workers_.at(id).state != WorkerState::kMember || (r.leaves && nobody_else)) continue;
+      if (!r.leaves && is_held(r.removed_by))
         holds = true;
       else
         go.insert(id);
@@ -288,8 +305,10 @@ Plan Membership::plan(const std::vector<WorkerId>& members, Time now,
 void Membership::keep_least(Plan& plan, std::size_t members) const {
   const std::size_t least = std::max(limits_.least, 1U);
   bool keeps = false;
+  const auto may_stay = [this](WorkerId id) { return !at(workers_.at(id).host).leaves; };
   while (!plan.leaves.empty() && members + plan.joins.size() - plan.leaves.size() < least) {
-    plan.leaves.erase(plan.leaves.begin());
+    const auto kept = std::ranges::find_if(plan.leaves, may_stay);
+    plan.leaves.erase(kept == plan.leaves.end() ? plan.leaves.begin() : kept);
     keeps = true;
   }
   if (!keeps) return;

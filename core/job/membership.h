@@ -11,6 +11,8 @@
 ///     held until each of its newcomers is ready or has failed once, at most kSwapWait.
 ///     No other change waits for it.
 ///  4. A member stays if the view would fall below its least number of members.
+///  5. A host that goes away wants no workers, base workers included, and no swap holds that back.
+///     When no other host wants any, its members stay until it is gone.
 ///
 /// A row per host counts its workers wherever one changes its state, so that no question about a
 /// host walks over the workers of others. Each change of a row adds its host to the agenda.
@@ -53,9 +55,10 @@ struct Worker {
   bool opened = false;  ///< It opened a distributed kvstore.
   /// Known from the journal only: an earlier term may have started it.
   bool maybe_started = false;
-  bool greeted = false;     ///< Released once as a member.
-  bool has_failed = false;  ///< Its host could not be reached or prepared.
-  std::string why;          ///< Its last failure or state, for status.
+  bool greeted = false;         ///< Released once as a member.
+  bool has_failed = false;      ///< Its host could not be reached or prepared.
+  bool left_with_host = false;  ///< It is gone, and that is no failure: its host goes away.
+  std::string why;              ///< Its last failure or state, for status.
 };
 
 /// What a boundary would change.
@@ -81,6 +84,13 @@ class Membership {
   void empty_place(const Host& host) { ++row(host).empty; }
   void fill_places(const Host& host, std::uint32_t count);
   [[nodiscard]] std::uint32_t empty_places(const Host& host) const { return at(host).empty; }
+  /// The host goes away, or stays after all.
+  void set_leaving(const Host& host, bool leaves) { row(host).leaves = leaves; }
+  /// The host has gone away: its places stay empty.
+  void departed(const Host& host);
+  [[nodiscard]] bool has_anyone_departed() const { return has_anyone_departed_; }
+  /// Hosts go away, and no other one wants a worker.
+  [[nodiscard]] bool nobody_stays() const;
   /// Workers that are gone, and not in `view`, are not kept any longer, unless a swap waits for
   /// them; ids are never given again.
   void forget_gone(const std::vector<WorkerId>& view, Time now);
@@ -124,7 +134,7 @@ class Membership {
   [[nodiscard]] std::vector<Host> hosts() const;
   /// The edit that last raised the host's wanted count; 0 if only base workers are wanted.
   [[nodiscard]] Edit added_by(const Host& host) const { return at(host).added_by; }
-  /// Base hosts that `hosts` gives fewer workers than they keep.
+  /// Base hosts that `hosts` gives fewer workers than they keep; not those that go or went away.
   [[nodiscard]] std::vector<Host> refused_removals(const std::vector<HostSlots>& hosts) const;
 
   /// Newcomers of a host that wants fewer workers: to be stopped now.
@@ -142,13 +152,16 @@ class Membership {
     std::uint32_t base = 0;
     std::uint32_t asked = 0;  ///< By the file, within the limit; never less than `base`.
     std::uint32_t empty = 0;  ///< Places that stay empty.
+    bool leaves = false;      ///< The host goes away.
     Edit added_by;            ///< 0: no edit has.
     Edit removed_by;          ///< The edit that last lowered the wanted count; 0: none.
     std::set<WorkerId> workers;
     std::uint32_t present = 0;  ///< Members and those on the way.
     std::uint32_t living = 0;   ///< Those that are not gone.
 
-    [[nodiscard]] std::uint32_t wanted() const { return asked > empty ? asked - empty : 0; }
+    [[nodiscard]] std::uint32_t wanted() const {
+      return !leaves && asked > empty ? asked - empty : 0;
+    }
   };
 
   /// The host's row, to be changed.
@@ -181,6 +194,7 @@ class Membership {
   std::map<Edit, Time> swaps_;  ///< Edits that both add and remove, and when they were taken.
   WorkerId next_id_;
   Edit last_edit_;
+  bool has_anyone_departed_ = false;
 };
 
 }  // namespace dt

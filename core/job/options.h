@@ -45,6 +45,8 @@ struct JobRules {
   std::uint32_t keep_checkpoints = 2;  ///< How many of the newest are kept.
   Liveness::Limits liveness;
   OnChange on_change = OnChange::kRefuse;
+  /// Workers on a host that goes away are stopped so long before it does.
+  Duration notice_margin = std::chrono::seconds(10);
   /// The group restarts so long after the last of several edits.
   Duration change_settle = std::chrono::seconds(2);
 };

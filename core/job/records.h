@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -185,10 +186,29 @@ struct GroupBegan {
   std::int64_t began_ns = 0;      ///< Wall clock.
 };
 
+/// The deadline of a notice that asks only for the workers' leaving.
+inline constexpr std::int64_t kNoDeadline = std::numeric_limits<std::int64_t>::max();
+
+/// A host goes away at a known time, or all of the job's hosts do (core/job/notices.h). Replaces an
+/// earlier notice of the same.
+struct NoticeTaken {
+  static constexpr std::uint16_t kType = 25;
+  std::optional<Host> host;      ///< Nothing: all of them.
+  std::int64_t deadline_ns = 0;  ///< Wall clock.
+  std::string why;
+};
+
+/// A notice does not count any longer.
+struct NoticeOver {
+  static constexpr std::uint16_t kType = 26;
+  std::optional<Host> host;
+  bool is_cancelled = false;  ///< The host stays. Otherwise its workers have gone.
+};
+
 using Record = std::variant<JobBegan, TermBegan, FileTaken, WorkerAllotted, HostPrepared, Committed,
                             EpochBegan, WorkerGone, AgentKnown, JobEnding, CheckpointTaken,
                             RolledBack, MemberLeft, PlacesWanted, AgentPlaced, CheckpointTimed,
-                            TimeSpent, Snapshot, GroupStops, GroupBegan>;
+                            TimeSpent, Snapshot, GroupStops, GroupBegan, NoticeTaken, NoticeOver>;
 
 [[nodiscard]] wire::Frame to_frame(const Record& record);
 /// kProtocol for an unknown type or a malformed body.

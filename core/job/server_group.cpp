@@ -178,7 +178,10 @@ void ServerGroup::lost(const Loss& loss) {
 }
 
 void ServerGroup::roll_back(const Loss& loss, const Origin& origin) {
-  auto hosts = hosts_for_new(loss.avoid);
+  std::set<Host> avoid = loss.avoid;
+  for (const auto& [host, why] : job_.leaving) avoid.insert(host);
+  auto hosts = hosts_for_new(avoid);
+  if (!hosts) hosts = hosts_for_new(loss.avoid);
   if (!hosts)
     return job_.end(kExitServerLost,
                     fmt::format("{}; {} cannot have a server, and no other host of the initial "

@@ -22,6 +22,8 @@ bool is_barrier(const Record& record) {
          std::holds_alternative<PlacesWanted>(record) ||
          std::holds_alternative<JobEnding>(record) || std::holds_alternative<GroupStops>(record) ||
          std::holds_alternative<GroupBegan>(record) ||
+         std::holds_alternative<NoticeTaken>(record) ||
+         std::holds_alternative<NoticeOver>(record) ||
          (gone && gone->status.clean() && gone->why.empty());
 }
 

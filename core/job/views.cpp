@@ -77,7 +77,7 @@ void Views::cross_boundary() {
     plan =
         workers_.membership().plan(job_.boundary.contributors(), job_.now(), hosts_.unreachable());
   pending_reason_ = plan.reason;
-  if (waits_for_more(plan, *next)) return;
+  if (waits_for_end(plan) || waits_for_more(plan, *next)) return;
   if (nobody && plan.joins.empty()) return;
   if (job_.finishing() && nobody) return;
   if (!servers_.all_listen()) return;
@@ -87,6 +87,17 @@ void Views::cross_boundary() {
 std::string Views::pending_reason() const {
   if (!awaits_arrivals_) return pending_reason_;
   return fmt::format("the boundary waits for worker(s) {}", join_ids(job_.boundary.missing()));
+}
+
+bool Views::waits_for_end(const Plan& plan) {
+  for (const WorkerId id : job_.boundary.contributors()) {
+    const Worker* w = workers_.find(id);
+    if (!w || !job_.stops(w->host) || std::ranges::count(plan.leaves, id) > 0) continue;
+    pending_reason_ =
+        fmt::format("worker {} on {} is being stopped: its host goes away", id, w->host);
+    return true;
+  }
+  return false;
 }
 
 bool Views::waits_for_more(const Plan& plan, Epoch next) {
@@ -173,6 +184,7 @@ void Views::release() {
   for (const WorkerId id : std::set(job_.boundary.unreleased())) {
     const Worker* w = workers_.find(id);
     if (w && !hosts_.is_up(w->host)) continue;
+    if (w && w->state != WorkerState::kLeaving && job_.stops(w->host)) continue;  // it ends
     job_.boundary.released(id);
     const auto release = w ? release_of(*w) : std::nullopt;
     if (!release) continue;

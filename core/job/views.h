@@ -36,6 +36,9 @@ class Views {
   [[nodiscard]] std::string pending_reason() const;
 
  private:
+  /// A worker of the planned view is being stopped, since its host goes away: the boundary waits
+  /// for its end.
+  [[nodiscard]] bool waits_for_end(const Plan& plan);
   /// The planned view has fewer members than --min-workers: the boundary waits.
   [[nodiscard]] bool waits_for_more(const Plan& plan, Epoch next);
   /// Begins an epoch with the planned changes, if there are any, in one record.

@@ -73,7 +73,7 @@ void Workers::confirmed(WorkerId worker) {
   if (job_.group_stops)
     job_.add(Stop{{Role::kWorker, worker.value}, w.host, job_.options.leave_timeout});
   if (servers_.all_listen()) job_.add(SendToWorker<Servers>{worker, w.host, servers_.list()});
-  const bool enforced = leave_enforced_.count(worker) > 0;
+  const bool enforced = leave_enforced_.contains(worker) || sent_away_.contains(worker);
   if (w.state == WorkerState::kStopping || enforced)
     job_.add(Stop{{Role::kWorker, worker.value}, w.host, job_.options.stop_grace});
   if (w.state == WorkerState::kMember && job_.boundary.members() != job_.boundary.contributors())
@@ -195,9 +195,19 @@ void Workers::process_ended(const ProcessEnded& e) {
     if (never_began && !job_.ending)
       job_.end(status.shell_code(),
                fmt::format("worker {} on {} could not be started: {}", id, host, reason));
-    if (member && !job_.initial() && !status.clean() && !job_.finishing())
+    if (member && !job_.initial() && !status.clean() && !job_.finishing() &&
+        !leaves_with_host(*find(id)))
       hosts_.restart_later(host, id, reason, restart_budget(host));
   }
+}
+
+void Workers::send_away(WorkerId worker, Duration grace) {
+  sent_away_.insert(worker);
+  job_.add(Stop{{Role::kWorker, worker.value}, find(worker)->host, grace});
+}
+
+bool Workers::leaves_with_host(const Worker& worker) const {
+  return job_.leaving.contains(worker.host) && (!job_.initial() || job_.restarts_group());
 }
 
 void Workers::gone(WorkerId worker, ExitStatus status, const std::string& why) {
@@ -205,7 +215,12 @@ void Workers::gone(WorkerId worker, ExitStatus status, const std::string& why) {
   if (!known || known->state == WorkerState::kGone) return;
   const Worker w = *known;
   WorkerGone gone{worker, status, why, {}};
-  const bool own_end = w.state != WorkerState::kLeaving && status.clean() && why.empty();
+  const bool is_own = status.clean() && w.state == WorkerState::kMember && !job_.stops(w.host);
+  if (leaves_with_host(w) && w.was_member && !is_own) {
+    gone.why = "notice: " + job_.leaving.at(w.host).why;
+    if (!status.clean()) gone.why += fmt::format("; {}", why.empty() ? to_string(status) : why);
+  }
+  const bool own_end = w.state != WorkerState::kLeaving && status.clean() && gone.why.empty();
   const bool is_logged =
       job_.initial() ? job_.restarts_after_death() && !job_.group_stops : w.was_member;
   if (is_logged && !own_end) gone.log = {job_.log_line(false, w.host)};
@@ -408,8 +423,9 @@ void Workers::apply(const WorkerGone& r) {
   if (!w) return;
   const bool contributes = job_.boundary.contributes(r.worker);
   // A member that ends well and was not removed has come to its program's end.
-  const bool is_stopped = job_.group_stops;  // whatever its status says
-  if (contributes && r.status.clean() && r.why.empty() && !is_stopped)
+  // Whatever its status says.
+  const bool is_stopped = job_.group_stops || leaves_with_host(*w);
+  if (contributes && r.status.clean() && r.why.empty() && !job_.group_stops)
     job_.clean_exits.emplace(r.worker, w->host);
   if (contributes && !r.status.clean() && !is_stopped) {
     if (first_death_ == 0) first_death_ = r.status.shell_code();
@@ -425,8 +441,10 @@ void Workers::apply(const WorkerGone& r) {
                       job_.initial() && !job_.restarts_group() ? " before its first epoch" : "",
                       r.reason())};
   }
+  sent_away_.erase(r.worker);
   advance(r.worker, WorkerEvent::kEnded);
   w->why = r.reason();
+  w->left_with_host = leaves_with_host(*w);
   job_.boundary.forget(r.worker);
   lost_time_.gone(r.worker);
   hosts_.liveness().forget(r.worker);

@@ -67,6 +67,11 @@ class Workers {
   }
   /// Journals the worker's end.
   void gone(WorkerId worker, ExitStatus status, const std::string& why);
+  /// The worker gets TERM, and KILL after `grace`: its host goes away. Its end is no failure.
+  void send_away(WorkerId worker, Duration grace);
+  [[nodiscard]] bool is_sent_away(WorkerId worker) const { return sent_away_.contains(worker); }
+  void set_leaving(const Host& host, bool leaves) { membership_.set_leaving(host, leaves); }
+  void departed(const Host& host) { membership_.departed(host); }
   /// The worker has had its first release as a member.
   void greeted(WorkerId worker) { membership_.find(worker)->greeted = true; }
 
@@ -119,6 +124,8 @@ class Workers {
   [[nodiscard]] std::vector<WorkerId> live_on(const Host& host) const;
   /// A base worker or server of this host was not started yet.
   [[nodiscard]] bool start_waits_for(const Host& host) const;
+  /// Its host goes away, and its end, for that or another reason, is no failure.
+  [[nodiscard]] bool leaves_with_host(const Worker& worker) const;
   /// That a place of the host stays empty, and what fills it.
   [[nodiscard]] std::string stays_empty(const Host& host) const;
 
@@ -130,6 +137,7 @@ class Workers {
   Failure failure_;
   int first_death_ = 0;
   std::set<WorkerId> leave_enforced_;
+  std::set<WorkerId> sent_away_;
   std::optional<Time> start_counts_from_;  ///< The last time at which not all servers listened.
 };
 

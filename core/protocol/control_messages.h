@@ -284,6 +284,19 @@ struct FolderChecked {
   std::int32_t error = 0;  ///< 0: it can be entered; else the errno of the try.
 };
 
+enum class NoticeKind : std::uint8_t {
+  kSignal = 0,  ///< The scheduler's, to what it started on the host.
+};
+
+/// The agent's host goes away. Sent again at each attach.
+struct Notice {
+  static constexpr std::uint16_t kType = 54;
+  NoticeKind kind = NoticeKind::kSignal;
+  std::uint32_t deadline_ms = 0;  ///< From now.
+  std::string text;
+  bool is_repeated = false;  ///< An earlier supervisor or link may have had it.
+};
+
 /// What the processes of the host use, every few seconds.
 struct Usage {
   static constexpr std::uint16_t kType = 53;

@@ -10,6 +10,7 @@
 #include "core/job/boundary.h"
 #include "core/job/job.h"
 #include "core/job/membership.h"
+#include "core/job/notices.h"
 #include "test/support/catch.h"
 
 using namespace dt;
@@ -33,6 +34,9 @@ Words split(const std::string& line) {
 
 Host host_of(const std::string& name) { return {"", name, 0}; }
 std::uint32_t number(const std::string& s) { return static_cast<std::uint32_t>(std::stoul(s)); }
+std::optional<Host> host_or_all(const std::string& name) {
+  return name == "all" ? std::nullopt : std::optional(host_of(name));
+}
 Duration seconds_of(const std::string& s) { return from_seconds(std::stod(s)); }
 
 /// The shapes of all stories' events: "KIND NAME: FIELDS" by KIND and NAME.
@@ -146,6 +150,14 @@ class Story {
     if (verb == "progress")
       return step(FromWorker<Progress>{WorkerId(number(args[0])),
                                        {Epoch(number(args[1])), number(args[2])}});
+    if (verb == "steps") {
+      Figures figures;
+      figures.steps_in_epoch = number(args[1]);
+      return step(FromWorker<Figures>{WorkerId(number(args[0])), figures});
+    }
+    if (verb == "notice") return notice(args);
+    if (verb == "cancel") return step(NoticeCancelled{host_or_all(args[0])});
+    if (verb == "outlook") return outlook();
     if (verb == "places") return step(PlacesAsked{host_of(args[0]), number(args[1])});
     if (verb == "stall") return void(stalled_.insert(host_of(args[0])));
     if (verb == "endings") return void(tells_endings_ = true);
@@ -184,6 +196,7 @@ class Story {
         if (name == "on_change" && value == "restart") options_.on_change = OnChange::kRestart;
         if (name == "settle") options_.change_settle = seconds_of(value);
         if (name == "leave_timeout") options_.leave_timeout = seconds_of(value);
+        if (name == "margin") options_.notice_margin = seconds_of(value);
         if (name == "min") options_.limits.least = number(value);
         if (name == "max") options_.limits.most = number(value);
         if (name == "min_timeout") options_.min_workers_timeout = seconds_of(value);
@@ -271,6 +284,23 @@ class Story {
     std::vector<HostLine> lines;
     for (const std::string& a : args) lines.push_back({host_of(a), {}, 0});
     step(HostsAccepted{sum_slots(lines)});
+  }
+
+  /// notice HOST|all S|never [again] WHY: the host goes away in S seconds.
+  void notice(const Words& args) {
+    NoticeGiven e;
+    e.host = host_or_all(args[0]);
+    if (args[1] != "never") e.deadline_ns = now().wall_ns + seconds_of(args[1]).count();
+    e.is_repeated = args[2] == "again";
+    e.why = text(args, e.is_repeated ? 3 : 2);
+    step(e);
+  }
+
+  void outlook() {
+    const Notices& notices = job_->notices();
+    for (const auto& [host, notice] : notices.of_hosts())
+      out_ << fmt::format("{}: {}\n", host, notices.outlook(host));
+    if (!notices.outlook().empty()) out_ << fmt::format("all: {}\n", notices.outlook());
   }
 
   /// data W / S...: from now on worker W gets data from these servers.

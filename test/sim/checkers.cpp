@@ -27,8 +27,37 @@ std::string ids(const std::vector<WorkerId>& v) { return fmt::format("[{}]", fmt
 
 }  // namespace
 
-void Checkers::on_record(const Record& record, Time now) {
-  std::visit([&](const auto& r) { check_one(r, now); }, record);
+void Checkers::on_record(const Record& record, Instant now) {
+  std::visit([&](const auto& r) { check_one(r, now.at); }, record);
+}
+
+void Checkers::check_one(const NoticeTaken& r, Time) {
+  const auto known = leaving_.find(r.host);
+  if (known != leaving_.end() && r.deadline_ns >= known->second)
+    fail("a notice takes the place of one with an earlier deadline");
+  leaving_[r.host] = r.deadline_ns;
+  if (r.host) {
+    on_doubt(*r.host);
+    noticed_.insert(*r.host);
+  }
+  excused_codes.insert(75);
+  if (group && group->limits.least > 0) excused_codes.insert(71);
+  on_trouble();
+}
+
+void Checkers::check_one(const NoticeOver& r, Time) {
+  if (leaving_.erase(r.host) == 0) fail("a notice is over that was not given");
+  on_trouble();
+  if (r.is_cancelled || !r.host) return;
+  for (const auto& [id, host] : host_)
+    if (host == *r.host && !gone_.count(id))
+      fail(fmt::format("{} has left, and worker {} is there", host, id));
+}
+
+void Checkers::on_release_sent(WorkerId worker, const Release& r, Instant now) {
+  const auto leaves = leaving_.find(host_.at(worker));
+  if (leaves != leaving_.end() && now.wall_ns > leaves->second && r.verdict != Verdict::kLeave)
+    fail(fmt::format("worker {} is released after its host's deadline", worker));
 }
 
 void Checkers::check_one(const JobBegan& r, Time) {
@@ -223,12 +252,13 @@ void Checkers::check_view(const Committed& r, Time now) {
     due_.emplace_back(true, host_.at(id));
   }
   if (joined != r.log.size()) fail("a commit's log lines are not its joins");
-  // 3. The file never removes a base worker.
+  // 3. The file never removes a base worker, and a notice none of another host.
   std::map<Host, std::uint32_t> left;
   for (const WorkerId id : stay) ++left[host_.at(id)];
   for (const WorkerId id : r.leavers) {
     leavers_.insert(id);
     const Host& host = host_.at(id);
+    if (leaving_.count(host)) continue;
     if (id.value < base_.size()) fail(fmt::format("base worker {} is told to leave", id));
     if (left[host] < wanted_[host])
       fail(fmt::format("worker {} leaves {}, which keeps fewer than it should", id,
@@ -245,10 +275,12 @@ void Checkers::check_view(const Committed& r, Time now) {
 void Checkers::check_swap(const Committed& r, Time now) {
   // 4. Additions and removals of one accepted file commit together.
   if (!swap_ || now - swap_->taken >= kSwapWait) return swap_.reset();
-  for (const auto& [host, n] : swap_->grown)
-    if (troubled_.count(host)) return swap_.reset();
-  for (const auto& [host, n] : swap_->shrunk)
-    if (troubled_.count(host)) return swap_.reset();
+  const auto is_troubled = [this](const auto& change) {
+    return troubled_.count(change.first) > 0 || noticed_.count(change.first) > 0;
+  };
+  if (std::ranges::any_of(swap_->grown, is_troubled) ||
+      std::ranges::any_of(swap_->shrunk, is_troubled))
+    return swap_.reset();
   std::map<Host, std::uint32_t> has;
   for (const WorkerId id : r.members) ++has[host_.at(id)];
   std::size_t done = 0;
@@ -270,6 +302,11 @@ void Checkers::check_swap(const Committed& r, Time now) {
 void Checkers::check_one(const WorkerGone& r, Time now) {
   if (!gone_.insert(r.worker).second) fail(fmt::format("worker {} is gone twice", r.worker));
   if (!host_.count(r.worker)) return fail(fmt::format("worker {} was never allotted", r.worker));
+  if (r.why.starts_with("notice:")) {
+    left_with_host_.insert(r.worker);
+    if (!leaving_.count(host_.at(r.worker)))
+      fail(fmt::format("worker {} leaves with its host, which stays", r.worker));
+  }
   if (group) return check_group_gone(r, now);
   if (r.why.starts_with("hung") && !hung_.count(r.worker))
     fail(fmt::format("worker {} is taken for hung and is not", r.worker));
@@ -280,7 +317,8 @@ void Checkers::check_one(const WorkerGone& r, Time now) {
   if (r.status.clean() && end != ends_.end() && !end->second.clean())
     fail(fmt::format("worker {} is said to have ended well", r.worker));
   const bool own_end = !told && r.status.clean() && r.why.empty();
-  if (epoch_ && contains(contributors_, r.worker) && !r.status.clean()) ++deaths_;
+  const bool is_death = !r.status.clean() && !leaving_.count(host_.at(r.worker));
+  if (epoch_ && contains(contributors_, r.worker) && is_death) ++deaths_;
   if (contributors_.empty() && !was_member) ++tries_;
   stopped_tries_.erase(r.worker);
   if (contains(contributors_, r.worker) && own_end) exited_.insert(r.worker);
@@ -305,7 +343,8 @@ void Checkers::check_group_gone(const WorkerGone& r, Time now) {
   const bool own_end = r.status.clean() && r.why.empty();
   const bool is_death = !stops_ && !own_end && group->max_restarts > 0;
   if (r.status == ExitStatus{0, 9} && !r.why.empty()) lost_.insert(r.worker);
-  if (is_death && !std::exchange(has_died_, true))
+  const bool leaves = leaving_.count(host) > 0;
+  if (is_death && !leaves && !std::exchange(has_died_, true))
     early_deaths_ = now - group_began_ < kGroupLives ? early_deaths_ + 1 : 0;
   if (r.log.size() != (is_death ? 1U : 0U))
     fail(fmt::format("the end of worker {} has {} log lines", r.worker, r.log.size()));
@@ -443,7 +482,10 @@ void Checkers::on_server_commit(ServerId server, const ServerCommit& c) {
   adopted = std::max(adopted, std::pair(c.term, c.generation));
 }
 
-void Checkers::on_tick(Time now, bool all_wait, const std::set<WorkerId>& hang) {
+void Checkers::on_tick(Instant instant, bool all_wait, const std::set<WorkerId>& hang) {
+  const Time now = instant.at;
+  for (const auto& [host, deadline_ns] : leaving_)
+    all_wait = all_wait && instant.wall_ns < deadline_ns - notice_margin.count();
   std::erase_if(hanging_since_, [&hang](const auto& h) { return hang.count(h.first) == 0; });
   for (const WorkerId id : hang)
     if (now - hanging_since_.emplace(id, now).first->second > kHangsAtMost)
@@ -529,7 +571,8 @@ void Checkers::on_end(std::int32_t code, const std::string& message) {
   if (code == 0) {
     for (const WorkerId id : members_) {
       const auto end = ends_.find(id);
-      if (end != ends_.end() && !end->second.clean() && gone_.count(id))
+      if (end != ends_.end() && !end->second.clean() && gone_.count(id) &&
+          !left_with_host_.count(id))
         fail(fmt::format("exit code 0 though worker {} of the last view ended with {}", id,
                          to_string(end->second)));
       if (end == ends_.end() && !gone_.count(id))

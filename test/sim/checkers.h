@@ -29,7 +29,9 @@ class Checkers {
   }
 
   /// A complete record is on the disk.
-  void on_record(const Record& record, Time now);
+  void on_record(const Record& record, Instant now);
+  /// The job releases a worker.
+  void on_release_sent(WorkerId worker, const Release& release, Instant now);
   /// A process was really created on a host.
   void on_process(ProcessId process);
   void on_process_end(ProcessId process, ExitStatus status);
@@ -60,7 +62,7 @@ class Checkers {
   /// `all_wait`: every contributor is alive, reachable and waits at the boundary, nothing is wrong
   /// with any server. `hang`: rounds wait for these, which hang, and nothing else is wrong.
   /// Neither may last.
-  void on_tick(Time now, bool all_wait, const std::set<WorkerId>& hang);
+  void on_tick(Instant now, bool all_wait, const std::set<WorkerId>& hang);
   /// `hang`: the current servers that hang on a reachable host. That may not last either.
   void on_servers_hang(Time now, const std::set<ServerId>& hang);
   void on_log_file(const std::string& text, bool whole);
@@ -78,6 +80,7 @@ class Checkers {
   std::uint32_t futile_restarts = 0;  ///< --max-futile-restarts; 0: not set.
   std::size_t keep_checkpoints = 0;   ///< --keep-checkpoints
   bool rolls_back = false;
+  Duration notice_margin{};          ///< --notice-margin
   std::optional<Epoch> first_epoch;  ///< Epoch of the checkpoint that the job began with.
   /// Workers restart as a group; the job's options.
   std::optional<JobOptions> group;
@@ -112,6 +115,8 @@ class Checkers {
   void check_one(const CheckpointTimed& r, Time now);
   void check_one(const TimeSpent&, Time) {}
   void check_one(const Snapshot&, Time) {}
+  void check_one(const NoticeTaken& r, Time now);
+  void check_one(const NoticeOver& r, Time now);
   void check_one(const GroupStops& r, Time now);
   void check_one(const GroupBegan& r, Time now);
   void check_group_gone(const WorkerGone& r, Time now);
@@ -173,6 +178,10 @@ class Checkers {
   std::set<WorkerId> hung_;
   std::uint32_t deaths_ = 0;  ///< Deaths of members since an epoch was completed.
   std::uint32_t tries_ = 0;   ///< Starts that failed while no member was alive, since then.
+  /// Hosts that go away, and when, by the wall clock. Nullopt: all of them.
+  std::map<std::optional<Host>, std::int64_t> leaving_;
+  std::set<WorkerId> left_with_host_;
+  std::set<Host> noticed_;  ///< Hosts of which a notice was given at any time.
   // Where workers restart as a group.
   std::set<WorkerId> unkillable_;
   std::set<WorkerId> lost_;               ///< Gone, though their processes may live.

@@ -17,16 +17,20 @@ Cluster::Cluster(std::uint64_t seed, bool trace, bool cuts, bool restarts)
     : rng_(seed),
       damage_rng_(~seed),
       group_rng_(seed ^ 0x5deece66d),
+      notice_rng_(seed ^ 0x2545f4914f),
       trace_(trace),
       restarts_(restarts),
       cuts_(cuts) {
   plan();
   plan_group();
+  faults_.notice = notice_rng_.chance(0.3) ? 1 : 0;
+  options_.notice_margin = notice_rng_.time(0s, 2s);
   checkers_.emplace(options_.workers, options_.servers.size());
   checkers_->futile_restarts = options_.max_futile_restarts;
   checkers_->rolls_back = options_.rolls_back;
   checkers_->keep_checkpoints = options_.keep_checkpoints;
   checkers_->first_epoch = options_.first_epoch;
+  checkers_->notice_margin = options_.notice_margin;
   if (restarts_) checkers_->group = options_;
 }
 
@@ -35,6 +39,7 @@ Outcome Cluster::run() {
   begin_supervisor();
   at(faults_end_, [this] { heal(); });
   after(rng_.time(500ms, 3s), [this] { chaos(); });
+  if (faults_.notice > 0) after(notice_rng_.time(500ms, 10s), [this] { give_notices(); });
   if (rng_.chance(faults_.stop))
     after(rng_.time(1s, faults_end_ - Time{}), [this] {
       checkers_->excused_codes.insert(130);

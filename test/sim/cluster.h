@@ -155,6 +155,12 @@ class Cluster {
   void freeze(std::size_t i);
   bool kill_process(Role role);
   void kill_host(std::size_t i);
+  /// Now and then a host is to go away, or all of them; mostly it then does.
+  void give_notices();
+  void give_notice();
+  /// The supervisor gets the notice as soon as there is one.
+  void tell_notice(std::optional<std::size_t> i, Time deadline, std::uint64_t number);
+  void cancel_notice(std::optional<std::size_t> i, std::uint64_t number);
   /// A server hangs, for a while or for good, but its connections stay.
   void hang_server();
   /// The list a user may want next: mostly the base hosts and some more.
@@ -177,6 +183,7 @@ class Cluster {
   Random rng_;
   Random damage_rng_;  ///< A generator of its own: it leaves seeds without damage unchanged.
   Random group_rng_;   ///< The same for groups that restart.
+  Random notice_rng_;  ///< The same for hosts that go away.
   bool trace_;
   Faults faults_;
   JobOptions options_;
@@ -232,6 +239,8 @@ class Cluster {
   std::map<Epoch, std::uint64_t> kept_;   ///< Hash of the values of the checkpoints on the volume.
   std::map<ServerId, Generation> since_;  ///< The rollback that brought the server.
   std::set<std::optional<Epoch>> damaged_;  ///< Checkpoints; nullopt: the job's first one.
+  std::set<std::uint64_t> notices_;         ///< Those that were not cancelled, by their numbers.
+  std::uint64_t next_notice_ = 0;
 };
 
 }  // namespace dt::sim

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "core/job/notices.h"
 #include "test/sim/cluster.h"
 
 namespace dt::sim {
@@ -180,6 +181,60 @@ void Cluster::kill_host(std::size_t i) {
   cut(i);
   after(rng_.time(1s, 15s),
         [this, i] { machines_[i].up = machines_[i].control = machines_[i].data = true; });
+}
+
+void Cluster::give_notices() {
+  if (healed_ || over_) return;
+  give_notice();
+  after(notice_rng_.time(500ms, 10s), [this] { give_notices(); });
+}
+
+void Cluster::give_notice() {
+  std::optional<std::size_t> i = notice_rng_.between(0, machines_.size() - 1);
+  if (notice_rng_.chance(0.05)) i.reset();
+  const Duration in = notice_rng_.chance(0.1) ? 0s : notice_rng_.time(0s, 8s);
+  const std::uint64_t number = ++next_notice_;
+  notices_.insert(number);
+  trace(40, number, "!! {} goes away in {:.1f} s", i ? to_string(machines_[*i].host) : "every host",
+        seconds(in));
+  tell_notice(i, now_ + in, number);
+  if (notice_rng_.chance(0.3))
+    after(notice_rng_.time(0s, in), [this, i, number] { cancel_notice(i, number); });
+  if (!i) return;
+  const bool is_true = notice_rng_.chance(0.8);
+  const bool is_added_again = notice_rng_.chance(0.3);
+  after(in + 10ms, [this, i, number, is_true, is_added_again] {
+    if (notices_.count(number) == 0 || healed_) return;
+    if (is_true) kill_host(*i);
+    if (is_added_again)
+      after(notice_rng_.time(0s, 5s), [this, i] { feed(PlacesAsked{machines_[*i].host, 4}); });
+  });
+}
+
+void Cluster::tell_notice(std::optional<std::size_t> i, Time deadline, std::uint64_t number) {
+  if (over_ || notices_.count(number) == 0) return;
+  if (!alive_)
+    return after(300ms, [this, i, deadline, number] { tell_notice(i, deadline, number); });
+  NoticeGiven e;
+  if (i) e.host = machines_[*i].host;
+  if (!notice_rng_.chance(0.05)) e.deadline_ns = instant().wall_ns + (deadline - now_).count();
+  e.why = fmt::format("notice {}", number);
+  feed(e);
+  // Its source says it again, after a link was down.
+  if (notice_rng_.chance(0.3))
+    after(notice_rng_.time(0s, 2s), [this, e] {
+      NoticeGiven again = e;
+      again.is_repeated = true;
+      feed(again);
+    });
+}
+
+void Cluster::cancel_notice(std::optional<std::size_t> i, std::uint64_t number) {
+  if (!alive_ || over_) return;
+  const std::optional<Host> host = i ? std::optional(machines_[*i].host) : std::nullopt;
+  if (!job_->notices().cancel_objection(host).empty()) return;
+  notices_.erase(number);
+  feed(NoticeCancelled{host});
 }
 
 std::vector<Host> Cluster::next_list() {

@@ -98,7 +98,7 @@ void Cluster::tick(std::uint64_t life) {
   if (!over_) {
     feed(Tick{});
     if (alive_ && life == life_) {
-      checkers_->on_tick(now_, everyone_waits(), keep_others_waiting());
+      checkers_->on_tick(instant(), everyone_waits(), keep_others_waiting());
       checkers_->on_servers_hang(now_, hanging_servers());
     }
     if (rng_.chance(0.3)) {
@@ -157,7 +157,7 @@ std::string Cluster::bytes_of(const Record& record) {
 void Cluster::act(const Append& e) {
   journal_ += bytes_of(e.record);
   trace(4, e.record.index(), "  journal: {}", describe(e.record));
-  checkers_->on_record(e.record, now_);
+  checkers_->on_record(e.record, instant());
   if (std::holds_alternative<Committed>(e.record)) ++commits_;
   if (std::holds_alternative<GroupBegan>(e.record)) ++commits_;
   if (const auto* back = std::get_if<RolledBack>(&e.record)) {
@@ -252,6 +252,7 @@ void Cluster::act(const Stop& e) {
     Duration d = grace == Duration{} ? 0s : rng_.time(0s, grace);
     int signal = grace == Duration{} ? 9 : 15;
     if (restarts_ && signal == 15 && group_rng_.chance(0.5)) signal = 0;  // it is polite
+    if (next_notice_ > 0 && signal == 15 && notice_rng_.chance(0.5)) signal = 0;
     if (restarts_ && group_rng_.chance(faults_.unkillable)) {
       d = grace + group_rng_.time(1s, 40s);
       checkers_->on_unkillable(WorkerId(id.id));
@@ -293,6 +294,7 @@ void Cluster::act(const SendToWorker<Release>& e) {
                                                   : "continue",
         e.message.epoch, e.message.rank, e.message.world_size, e.message.generation);
   const Release r = e.message;
+  checkers_->on_release_sent(e.worker, r, instant());
   to_process(machine(e.host), {Role::kWorker, e.worker.value},
              [this, r](std::size_t p) { released(p, r); });
 }
@@ -423,6 +425,13 @@ std::string Cluster::describe(const Record& record) {
                                r.bytes);
           },
           [](const TimeSpent& r) { return fmt::format("{} ns of members' time", r.total_ns); },
+          [](const NoticeTaken& r) {
+            return fmt::format("{} leaves ({})", r.host ? to_string(*r.host) : "every host", r.why);
+          },
+          [](const NoticeOver& r) {
+            return fmt::format("{} {}", r.host ? to_string(*r.host) : "every host",
+                               r.is_cancelled ? "stays" : "has left");
+          },
           [](const GroupStops& r) { return fmt::format("the group stops: {}", r.why); },
           [](const GroupBegan& r) {
             return fmt::format("generation {}: a group from worker {} on: {}", r.generation,

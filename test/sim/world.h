@@ -22,6 +22,7 @@ struct Faults {
   double save_fails = 0, save_hangs = 0, seal_fails = 0, server_fails = 0;
   double damage = 0;
   double worker_fails = 0, unkillable = 0;  ///< Chances, in jobs with --on-change restart.
+  double notice = 0;
 };
 
 struct Process {

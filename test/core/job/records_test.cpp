@@ -51,6 +51,8 @@ std::vector<Record> one_of_each() {
                  {LogLine{8, true, kHost, 10}},
                  {WorkerId(11)},
                  1'763'664'000'123'456'789},
+      NoticeTaken{kHost, 1'763'664'000'123'456'789, "spot reclaimed"},
+      NoticeOver{kHost, true},
   };
 }
 
