@@ -65,7 +65,7 @@ void AgentReports::dispatch(const Host& host, const auto& from, const auto& fram
 void AgentReports::frame(const Host& host, const wire::Frame& frame) {
   // Beat is not among them: the link has noted that the agent lives.
   dispatch<FromProcess, dt::Output, ProcessStarted, ProcessFailed, ProcessExited, FolderChecked,
-           Usage, ProcessState, AgentPlace, GpuHealth, KeptOut>(host, host, frame);
+           Usage, ProcessState, AgentPlace, GpuHealth, KeptOut, dt::Notice>(host, host, frame);
 }
 
 void AgentReports::agent_gone(const Host& host) { prepares_.forget(host); }
@@ -83,6 +83,11 @@ void AgentReports::on(const Host&, const dt::Output& m) {
 }
 
 void AgentReports::on(const Host& host, const FolderChecked& m) { links_.folder_checked(host, m); }
+
+void AgentReports::on(const Host& host, const dt::Notice& m) {
+  const Duration left = std::chrono::milliseconds(m.deadline_ms);
+  shell_.post(NoticeGiven{host, io::wall_now() + left.count(), m.text, m.is_repeated});
+}
 
 void AgentReports::on(const Host&, const Usage& m) {
   for (const auto& [process, bytes] : m.resident)
@@ -130,6 +135,10 @@ void AgentReports::on(WorkerId worker, const Progress& m) {
 }
 
 void AgentReports::on(WorkerId worker, const Figures& m) {
+  const auto known = pulse_.of({Role::kWorker, worker.value}).figures;
+  // The job machine wants no more of them than the steps of an epoch.
+  if (m.steps_in_epoch > 0 && (!known || known->steps_in_epoch != m.steps_in_epoch))
+    shell_.post(FromWorker<Figures>{worker, m});
   pulse_.figures(worker, m, io::steady_now());
 }
 

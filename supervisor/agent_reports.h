@@ -53,6 +53,7 @@ class AgentReports {
   void on(const Host&, const ProcessExited& m) { ended(m.process, m.status, "", false); }
   void on(const Host& host, const dt::Output& m);
   void on(const Host& host, const FolderChecked& m);
+  void on(const Host& host, const dt::Notice& m);
   void on(const Host& host, const Usage& m);
   void on(const Host&, const ProcessState& m) { shell_.post(ProcessInspected{m.process, m.text}); }
   void on(const Host& host, const FromProcess& m);

@@ -85,6 +85,7 @@ AgentConnection& HostLinks::make_link(const Host& host) {
     return known.had_agent ? std::optional(known.place) : std::nullopt;
   };
   options.seed = std::random_device{}();
+  options.notice_grace = spec_.notice_grace;
   options.orphan_timeout_ms = milliseconds(spec_.rules.orphan_timeout);
   options.beat = beat_of(spec_);
   // A silent link is broken only when liveness has decided, or waits for something else.

@@ -34,6 +34,7 @@ bool JournalRoom::matters(const JobEvent& event) {
          !std::holds_alternative<FromServer<Traffic>>(event) &&
          !std::holds_alternative<FromWorker<ServersHeard>>(event) &&
          !std::holds_alternative<FromWorker<Progress>>(event) &&
+         !std::holds_alternative<FromWorker<Figures>>(event) &&
          !std::holds_alternative<ProcessInspected>(event);
 }
 

@@ -18,6 +18,7 @@
 #include "core/job/job.h"
 #include "core/job/membership.h"
 #include "core/job/notes.h"
+#include "core/job/notices.h"
 #include "core/protocol/exit_code.h"
 #include "io/asio.h"
 #include "io/clock.h"
@@ -641,8 +642,45 @@ class Loop final : public Supervisor {
       co_return nlohmann::json{{"ok", true}, {"changes", number}}.dump();
     }
     if (ask.op == "events") co_return event_log_.events_json(ask.from);
+    if (ask.op == "leave") co_return leave(ask);
     if (ask.op == "add" || ask.op == "remove") co_return co_await edit_host_worker(std::move(ask));
     co_return error_reply(fmt::format("unknown request \"{}\"", ask.op));
+  }
+
+  /// The host that a request names; nothing: it names none.
+  [[nodiscard]] Result<std::optional<Host>> named_host(const ControlAsk& ask) const {
+    if (!ask.host) return std::optional<Host>();
+    const auto lines = parse_hosts(*ask.host, "host");
+    if (!lines) return tl::unexpected(lines.error());
+    if (lines->size() != 1)
+      return fail(ErrorKind::kInvalid, "\"{}\" is not the name of one host", *ask.host);
+    return with_known_ways(*lines, spec_.known_hosts).front().host;
+  }
+
+  std::string leave(const ControlAsk& ask) {
+    constexpr double kLongest_s = 366.0 * 24 * 3600;
+    const auto host = named_host(ask);
+    if (!host) return error_reply(host.error().message);
+    const Notices& notices = job_->notices();
+    std::string why_not;
+    if (ask.cancel)
+      why_not = notices.cancel_objection(*host);
+    else if (ask.deadline_s && !(*ask.deadline_s >= 0 && *ask.deadline_s <= kLongest_s))
+      why_not = "\"deadline_s\" is a number of seconds, at most a year";
+    else if (*host)
+      why_not = notices.objection(**host);
+    if (why_not.empty() && (end_ || job_->ending())) why_not = "the job is ending";
+    if (!why_not.empty()) return error_reply(why_not);
+    if (ask.cancel) {
+      post(NoticeCancelled{*host});
+      return nlohmann::json{{"ok", true}}.dump();
+    }
+    NoticeGiven given{*host, kNoDeadline, ask.why};
+    if (ask.deadline_s) given.deadline_ns = io::wall_now() + from_seconds(*ask.deadline_s).count();
+    post(std::move(given));
+    const std::string outlook = *host ? notices.outlook(**host) : notices.outlook();
+    return nlohmann::json{{"ok", true}, {"note", outlook}}.dump(
+        -1, ' ', false, nlohmann::json::error_handler_t::replace);
   }
 
   awaitable<std::string> edit_host_worker(ControlAsk ask) {
@@ -653,6 +691,14 @@ class Loop final : public Supervisor {
       co_return error_reply(
           "the job was started without --elastic-training-enabled: it has no host_worker, nothing "
           "joins it and nothing leaves it");
+    if (ask.op == "add") {
+      const auto host = named_host(ask);
+      if (host && *host && job_->notices().of_hosts().contains(**host))
+        co_return error_reply(
+            fmt::format("{} is leaving ({}): it can be added when it has left, or "
+                        "kept by: dtctl leave {} --cancel",
+                        **host, job_->notices().of_hosts().at(**host).why, **host));
+    }
     auto result = co_await editor_.edit(ask.op, *ask.host, static_cast<std::uint32_t>(ask.slots));
     if (!result) co_return error_reply(result.error().message);
     host_worker_->nudge();

@@ -5,6 +5,10 @@
 ///     {"op":"stop","force":false,"why":"Ctrl-C"} -> {"ok":true}; the job ends, JobEnded follows
 ///     {"op":"add","host":"h","slots":1} / {"op":"remove","host":"h"} -> edits host_worker;
 ///                                         {"ok":true,"note":"why nothing joins yet"} where so
+///     {"op":"leave","host":"h","deadline_s":120,"why":"text","cancel":false}
+///                                      -> {"ok":true,"note":"what becomes of it"}; the host goes
+///                                         away, without "deadline_s" at no known time, without
+///                                         "host" all do; "cancel": it stays
 ///     {"op":"events","from":N}         -> {"events":[...],"next":N}
 ///     {"op":"changes","from":N}        -> {"ok":true,"changes":M}: as soon as M, the number of the
 ///                                         newest change, is not N; after 1 s in any case

@@ -200,6 +200,16 @@ Flags job_flags(JobSpec& spec) {
       {.name = "stop-timeout", .value = "TIME", .to = &rules.stop_grace,
        .help = "between TERM and KILL when the job is stopped ({})",
        .manual = "From TERM to KILL when the job is stopped ({}).", .json = "stop_timeout_s"},
+      {.name = "notice-grace", .value = "TIME", .to = &spec.notice_grace,
+       .help = "in a scheduler's allocation: from TERM, USR1, USR2 or XCPU to a host's end ({})",
+       .manual = "In an allocation of Slurm or Grid Engine TERM, USR1, USR2 and XCPU, to an agent "
+           "or to dtlaunch, say that the host, or all hosts, go away after so long ({}).",
+       .json = "notice_grace_s"},
+      {.name = "notice-margin", .value = "TIME", .to = &rules.notice_margin,
+       .help = "workers on a host that goes away are stopped so long before it does ({})",
+       .manual = "Workers on a host that is known to go away (`dtctl leave`, or a notice of its "
+           "scheduler) leave at the next epoch if that begins in time; otherwise they get TERM so "
+           "long before the host is gone ({}).", .json = "notice_margin_s"},
       {.name = "suspect-after", .value = "TIME", .to = &rules.liveness.suspect_after,
        .help = "of a host's silence: nothing is begun there ({})",
        .manual = "A host whose agent says nothing for so long is suspect ({}), and none of its "

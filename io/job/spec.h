@@ -80,6 +80,8 @@ struct JobSpec {
   std::string restore;              ///< Folder of the checkpoint the job begins with, or empty.
   std::uint32_t restore_epoch = 0;  ///< The epoch that begins with it.
 
+  /// From a scheduler's TERM, USR1, USR2 or XCPU to the end of the host, or of all hosts.
+  Duration notice_grace = std::chrono::seconds(25);
   Duration prepare_timeout = std::chrono::hours(1);
   Duration poll_interval = std::chrono::seconds(1);  ///< Interval of reading host_worker.
 

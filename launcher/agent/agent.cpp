@@ -9,6 +9,7 @@
 #include <boost/asio/signal_set.hpp>
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 
 #include "core/protocol/gpu_health.h"
 #include "io/clock.h"
@@ -22,6 +23,7 @@
 #include "launcher/agent/machine.h"
 #include "launcher/agent/output_pump.h"
 #include "launcher/bundle_use.h"
+#include "launcher/notice_signals.h"
 #include "launcher/prune.h"
 
 namespace dt::launcher {
@@ -37,6 +39,9 @@ using namespace std::chrono_literals;
 constexpr auto kShutdownSlack = 5s;
 constexpr std::uint32_t kTermSignalGrace_ms = 5000;
 constexpr auto kHousekeeping = 250ms;
+/// Signals that come sooner one after the other are one: a scheduler's to every process, and the
+/// same from the bridge.
+constexpr auto kOneSignal = 1s;
 /// Often enough for those who look at `dtctl status`.
 constexpr auto kUsageInterval = 5s;
 /// In the environment of a host's parent interpreter (dtkv.run), which forks workers.
@@ -139,6 +144,7 @@ class Agent {
     for (const auto& [id, offset] : hello.received)
       if (const auto process = processes_.find(id)) process->output.spool.rewind(offset);
     link_.send(state());
+    send_notice(true);
     output_.wake();
   }
 
@@ -382,11 +388,40 @@ class Agent {
 
   awaitable<void> watch_signals() {
     asio::signal_set signals(executor_, SIGTERM, SIGINT);
+    const bool has_notices = options_.notice_grace > Duration{};
+    if (has_notices)
+      for (const int number : kNoticeSignals) signals.add(number);
     for (;;) {
       auto [ec, number] = co_await signals.async_wait(tok);
       if (ec) co_return;
-      request_stop(kTermSignalGrace_ms, fmt::format("signal {}", number));
+      const Time now = io::steady_now();
+      if (number == SIGINT || !has_notices || (number == SIGTERM && is_second_term(now)))
+        request_stop(kTermSignalGrace_ms, fmt::format("signal {}", number));
+      else
+        take_notice(number, now);
     }
+  }
+
+  [[nodiscard]] bool is_second_term(Time now) const {
+    return term_at_ && now - *term_at_ >= kOneSignal;
+  }
+
+  /// The first one counts: a later one does not put the host's end off.
+  void take_notice(int number, Time now) {
+    if (number == SIGTERM && !term_at_) term_at_ = now;
+    if (notice_) return;
+    notice_ = HostEnd{now + options_.notice_grace,
+                      fmt::format("{} of its scheduler", ::sigabbrev_np(number))};
+    log_.warn("{}: the host goes away in {:.0f} s", notice_->why, seconds(options_.notice_grace));
+    send_notice(false);
+  }
+
+  void send_notice(bool is_repeated) {
+    if (!notice_ || !link_.is_attached()) return;
+    const auto left = std::max(Duration{}, notice_->deadline - io::steady_now());
+    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(left).count();
+    link_.send(
+        Notice{NoticeKind::kSignal, static_cast<std::uint32_t>(ms), notice_->why, is_repeated});
   }
 
   void request_stop(std::uint32_t grace_ms, const std::string& why) {
@@ -458,6 +493,12 @@ class Agent {
   std::uint64_t beats_ = 0;
   KeptOut kept_out_sent_;      ///< To the present supervisor.
   GpuHealth gpu_health_sent_;  ///< To the present supervisor.
+  struct HostEnd {
+    Time deadline;
+    std::string why;
+  };
+  std::optional<HostEnd> notice_;  ///< The host goes away.
+  std::optional<Time> term_at_;    ///< The first TERM, as a notice.
   bool stop_requested_ = false;
   std::uint32_t stop_grace_ms_ = 0;
   asio::steady_timer stop_wake_{executor_, asio::steady_timer::time_point::max()};

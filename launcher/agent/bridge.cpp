@@ -22,8 +22,10 @@
 #include "io/process_tree.h"
 #include "io/subprocess.h"
 #include "launcher/agent/carry.h"
+#include "launcher/agent/signals.h"
 #include "launcher/agent/stay.h"
 #include "launcher/bundle_use.h"
+#include "launcher/notice_signals.h"
 
 namespace dt::launcher {
 namespace {
@@ -70,6 +72,10 @@ Result<std::optional<io::Fd>> try_lock(const std::string& path) {
   }
 }
 
+[[nodiscard]] bool takes_notices(const AgentOptions& options) {
+  return options.notice_grace > Duration{} && is_in_allocation();
+}
+
 /// Starts `dtagent --daemon` with the lock as descriptor kDaemonLockFd.
 Result<pid_t> start_daemon(const AgentOptions& options, const AgentFiles& files, int lock) {
   const std::string lonely = fmt::format("{}", seconds(options.lonely_timeout));
@@ -77,6 +83,10 @@ Result<pid_t> start_daemon(const AgentOptions& options, const AgentFiles& files,
                                     options.job,        "--host",   options.host,
                                     "--lonely-timeout", lonely};
   if (options.is_first) words.emplace_back("--first");
+  if (takes_notices(options)) {
+    words.emplace_back("--notice-grace");
+    words.push_back(fmt::format("{}", seconds(options.notice_grace)));
+  }
   const io::Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   const int append = O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_NOFOLLOW | O_CLOEXEC;
   const io::Fd log(::open(files.log.c_str(), append, 0600));
@@ -211,8 +221,10 @@ int bridge_main(const BridgeOptions& options) {
     return kExitNoAgent;
   }
   ::signal(SIGPIPE, SIG_IGN);
+  const bool has_notices = takes_notices(options.agent);
   if (options.stay && link->has_started)
-    stay_with_agent(std::move(link->fd), own->lock, options.lines);
+    stay_with_agent(std::move(link->fd), own->lock, options.lines, has_notices);
+  if (has_notices) hand_signals_on(link->fd, has_notices);
   // The agent gets all that the supervisor has sent, also after the supervisor has closed.
   std::thread([fd = link->fd.get(), lines = options.lines] {
     carry_in(fd, lines);

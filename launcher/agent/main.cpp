@@ -18,7 +18,7 @@ constexpr const char* kUsage =
 dtlaunch runs it by itself; nobody has to call it by hand.
 
   dtagent --attach --job JOB --host HOST [--start [--first] [--stay]]
-           [--socket PATH] [--lonely-timeout TIME] [--lines]
+           [--socket PATH] [--lonely-timeout TIME] [--notice-grace TIME] [--lines]
       Connects stdin and stdout to the agent of JOB for HOST (the host as written in the hosts
       file). With --start, starts that agent first if it is not there; without, ends what an agent
       that is there no more has left behind.
@@ -57,6 +57,9 @@ io::Flags flags_of(CommandLine& line) {
        .help = "the driver is asked so often ({})"},
       {.name = "lonely-timeout", .value = "TIME", .to = &line.bridge.agent.lonely_timeout,
        .help = "a started agent that nobody ever attached to ends after this ({})"},
+      {.name = "notice-grace", .value = "TIME", .to = &line.bridge.agent.notice_grace,
+       .help = "in an allocation of a scheduler: TERM, USR1, USR2 and XCPU say that the host goes "
+           "away after that"},
       {.name = "version"},
       {.name = "help"},
   }}};

@@ -7,42 +7,17 @@
 
 #include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <future>
 #include <thread>
 
-#include "io/process_tree.h"
 #include "launcher/agent/carry.h"
+#include "launcher/agent/signals.h"
 
 namespace dt::launcher {
 namespace {
 
 /// For the agent's last words, where nobody may read them any more.
 constexpr auto kLastWords = std::chrono::seconds(1);
-
-/// What a scheduler sends to a command before it ends it; USR1, USR2 and XCPU are warnings, of
-/// which nothing is made.
-constexpr int kFromScheduler[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGXCPU};
-
-/// The process at the other end of a unix socket that was connected to.
-io::Fd peer_of(const io::Fd& socket) {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return {};
-  return open_pidfd(peer.pid);
-}
-
-/// The scheduler wants this command to end.
-void hand_over(const io::Fd& agent, int signal) {
-  if (signal == SIGTERM || signal == SIGINT) signal_pidfd(agent, SIGTERM);
-}
-
-sigset_t scheduler_signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int number : kFromScheduler) sigaddset(&set, number);
-  return set;
-}
 
 /// Blocks until no process holds the lock.
 void wait_for_lock(const std::string& lock) {
@@ -53,13 +28,8 @@ void wait_for_lock(const std::string& lock) {
 
 }  // namespace
 
-void stay_with_agent(io::Fd agent, const std::string& lock, bool lines) {
-  const sigset_t signals = scheduler_signals();
-  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // before there are other threads
-  std::thread([signals, process = peer_of(agent)] {
-    for (int signal = 0;;)
-      if (::sigwait(&signals, &signal) == 0) hand_over(process, signal);
-  }).detach();
+void stay_with_agent(io::Fd agent, const std::string& lock, bool lines, bool takes_notices) {
+  hand_signals_on(agent, takes_notices);
   const int fd = agent.get();
   std::thread([fd, lines] {
     carry_in(fd, lines);

@@ -10,8 +10,9 @@
 namespace dt::launcher {
 
 /// Carries bytes over `agent` (carry.h) until that ends, and ends this process once neither the
-/// agent nor its guard lives. `lock`: held by these two. TERM and INT go to the agent, which stops
-/// what it has.
-[[noreturn]] void stay_with_agent(io::Fd agent, const std::string& lock, bool lines);
+/// agent nor its guard lives. `lock`: held by these two. Signals of a scheduler go to the agent
+/// (signals.h), as notices if it takes these.
+[[noreturn]] void stay_with_agent(io::Fd agent, const std::string& lock, bool lines,
+                                  bool takes_notices);
 
 }  // namespace dt::launcher

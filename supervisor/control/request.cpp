@@ -42,6 +42,9 @@ Result<ControlAsk> control_ask_from_json(std::string_view text) {
   ask.op = op->get<std::string>();
   ask.force = flag("force");
   ask.owner = flag("owner");
+  ask.cancel = flag("cancel");
+  if (const json* deadline = field("deadline_s"); deadline != nullptr && deadline->is_number())
+    ask.deadline_s = deadline->get<double>();
   if (const json* why = field("why"); why != nullptr && why->is_string() && !why->empty())
     ask.why = io::printable(why->get_ref<const std::string&>().substr(0, kLongestWhy));
   ask.from = number("from", ask.from);
@@ -49,7 +52,8 @@ Result<ControlAsk> control_ask_from_json(std::string_view text) {
   if (const json* host = field("host"); host != nullptr && host->is_string())
     ask.host = host->get<std::string>();
   const std::uint64_t control = number("control", io::kControlVersion);
-  const bool changes_job = ask.op == "stop" || ask.op == "add" || ask.op == "remove";
+  const bool changes_job =
+      ask.op == "stop" || ask.op == "add" || ask.op == "remove" || ask.op == "leave";
   if (changes_job && control != io::kControlVersion)
     return fail(ErrorKind::kInvalid,
                 "this program uses version {} of the control protocol, the job's supervisor "

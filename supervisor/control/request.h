@@ -13,12 +13,15 @@ namespace dt::supervisor {
 /// Fields that are missing or of a wrong type keep these defaults.
 struct ControlAsk {
   std::string op;
-  bool force = false;               ///< "stop"
-  std::string why = "on request";   ///< "stop": the requester and the reason, as one short line.
-  bool owner = false;               ///< "console"
-  std::uint64_t from = 0;           ///< "events", "changes"
-  std::optional<std::string> host;  ///< "add", "remove"
-  std::uint64_t slots = 1;          ///< "add"
+  bool force = false;  ///< "stop"
+  std::string why =
+      "on request";        ///< "stop", "leave": the requester and the reason, as one short line.
+  bool owner = false;      ///< "console"
+  std::uint64_t from = 0;  ///< "events", "changes"
+  std::optional<std::string> host;   ///< "add", "remove", "leave"
+  std::optional<double> deadline_s;  ///< "leave"
+  bool cancel = false;               ///< "leave"
+  std::uint64_t slots = 1;           ///< "add"
 };
 
 /// kInvalid when it is no object with a text "op", or changes the job and is of another version.

@@ -8,6 +8,7 @@
 #include "core/job/host_table.h"
 #include "core/job/job.h"
 #include "core/job/membership.h"
+#include "core/job/notices.h"
 #include "core/job/server_group.h"
 #include "core/job/stragglers.h"
 #include "core/protocol/gpu_health.h"
@@ -209,6 +210,29 @@ std::uint32_t beyond_limit(const StatusInput& in, const Host& host) {
   return 0;
 }
 
+/// A host, or all of them, go away: why, when, and what becomes of workers and servers.
+json leaving_json(const StatusInput& in, const Notices::Notice& notice, std::string text) {
+  const auto left = in.job.notices().left(notice);
+  return {{"why", notice.why},
+          {"in_s", left ? json(seconds(*left)) : json(nullptr)},
+          {"text", std::move(text)}};
+}
+
+/// Null: none of the host.
+json leaving_json(const StatusInput& in, const Host& host) {
+  const Notices& notices = in.job.notices();
+  const auto notice = notices.of_hosts().find(host);
+  if (notice == notices.of_hosts().end()) return nullptr;
+  return leaving_json(in, notice->second, notices.outlook(host));
+}
+
+/// Null: the job goes on.
+json job_leaving_json(const StatusInput& in) {
+  const Notices& notices = in.job.notices();
+  const Notices::Notice* notice = notices.of_job();
+  return notice ? leaving_json(in, *notice, notices.outlook()) : json(nullptr);
+}
+
 json hosts_json(const StatusInput& in) {
   json out = json::array();
   const Membership& membership = in.job.membership();
@@ -229,7 +253,8 @@ json hosts_json(const StatusInput& in) {
     const std::uint32_t wanted = membership.wanted(host);
     const std::uint32_t beyond = beyond_limit(in, host);
     const std::uint32_t empty = membership.empty_places(host);
-    if (wanted + beyond + empty == 0 && h.link == HostState::Link::kNone) continue;
+    const bool leaves = in.job.notices().of_hosts().contains(host);
+    if (wanted + beyond + empty == 0 && h.link == HostState::Link::kNone && !leaves) continue;
     const bool is_cooling = h.cooling_until && *h.cooling_until > in.now;
     json entry{
         {"host", to_string(host)},
@@ -246,7 +271,8 @@ json hosts_json(const StatusInput& in) {
         {"why", h.why},
         {"check", h.check},
         {"attempts", h.attempts},
-        {"restarts", h.restarts.count()}};
+        {"restarts", h.restarts.count()},
+        {"leaving", leaving_json(in, host)}};
     if (h.check == "reach") entry["reach_command"] = in.reach(host).command;
     out.push_back(std::move(entry));
   }
@@ -351,6 +377,7 @@ std::string status_json(const StatusInput& in) {
                  {"uptime_s", in.uptime_s},
                  {"supervisor_s", in.supervisor_s},
                  {"waiting", in.job.pending_reason()},
+                 {"leaving", job_leaving_json(in)},
                  {"pulse", pulse_json(in)},
                  {"not_open", in.stopping ? "" : not_open(in.job, in.spec, in.uptime_s)},
                  {"goodput", goodput_json(in.job.goodput())},

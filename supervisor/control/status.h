@@ -4,6 +4,7 @@
 ///      "generation","epoch":n|null,"world_size","min_workers","max_workers","uptime_s":the job's,
 ///      "supervisor_s":this term's,
 ///      "waiting":"why the next boundary waits",
+///      "leaving":as of a host: all hosts go away, and the job ends; or null,
 ///      "pulse":{"text":"all of it in a line","epoch_s":n|null,"boundary_age_s":n|null,
 ///               "checkpoint_age_s":n|null,"restarts"}, as this supervisor has seen it,
 ///      "on_change":"refuse",        --on-change
@@ -25,6 +26,8 @@
 ///                "empty_places":members left by themselves,"life":"alive|suspect|lost","prepared",
 ///                "cooling_until_s":n|null,"given_up","why",
 ///                "check":"reach|prepare|start|run","attempts","restarts",
+///                "leaving":{"why","in_s":n|null: at no known time,"text":"what becomes of its
+///                           workers and servers"}|null,
 ///                "reach_command":only where the check is "reach": to try by hand}],
 ///      "checkpoint":{"every":epochs,"interval_s","newest":epoch|null,"writing":epoch|null,
 ///                    "trouble":"why the last one was given up",

@@ -53,6 +53,10 @@ constexpr const char* kHelp =
     "  why HOST                      its state, what failed there, the next try, what would help\n"
     "  add HOST [slots=N] [via=KIND] one more worker (or N) on HOST, from the next epoch on\n"
     "  remove HOST                   HOST's added workers leave at the next epoch\n"
+    "  leave HOST [--in TIME] [--why TEXT] [--cancel]\n"
+    "                                HOST goes away in TIME: its workers, base workers too, leave "
+    "at\n"
+    "                                the next epoch, or before it is gone; --cancel: it stays\n"
     "  stop [--force]                stop the job and wait for its end; --force: kill at once\n"
     "  resume                        start the job's supervisor again if it died\n"
     "  logs [NAME] [-f]              a process's output: 3 or worker-3, server-0, prepare-HOST;\n"
@@ -82,6 +86,10 @@ struct Arguments {
   bool force = false;
   bool follow = false;
   bool start = false;
+  bool cancel = false;
+  bool has_deadline = false;  ///< `in` was given.
+  Duration in{};
+  std::string why;
   Duration timeout{};  ///< 0: none.
 };
 
@@ -121,6 +129,9 @@ io::Flags flags_of(Arguments& args) {
       {.name = "force", .to = &args.force},
       {.name = "follow", .letter = 'f', .to = &args.follow},
       {.name = "start", .to = &args.start},
+      {.name = "cancel", .to = &args.cancel},
+      {.name = "in", .value = "TIME", .to = &args.in},
+      {.name = "why", .value = "TEXT", .to = &args.why},
       {.name = "timeout", .value = "TIME", .to = &args.timeout},
       {.name = "version"},
       {.name = "help", .letter = 'h'},
@@ -132,6 +143,7 @@ io::Flags flags_of(Arguments& args) {
 Arguments complete(Arguments args, const io::Given& given) {
   if (given.words.empty()) throw Usage{"a command is missing"};
   args.command = given.words.front();
+  args.has_deadline = given.has("in");
   args.words.assign(given.words.begin() + 1, given.words.end());
   args.job_dir = fs::absolute(args.job_dir).lexically_normal().string();
   if (args.job_dir.size() > 1 && args.job_dir.back() == '/') args.job_dir.pop_back();
@@ -312,8 +324,8 @@ io::awaitable<int> resume(Arguments args) {
   co_return kExitOk;
 }
 
-/// "dtctl stop by root on pts/3": the reason of the job's end.
-std::string who_stops(bool force) {
+/// "dtctl stop by root on pts/3".
+std::string by_whom(std::string_view command) {
   std::string who = user_name(::getuid());
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     const char* terminal = ::ttyname(fd);
@@ -323,7 +335,7 @@ std::string who_stops(bool force) {
     who += fmt::format(" on {}", name);
     break;
   }
-  return fmt::format("dtctl stop{} by {}", force ? " --force" : "", who);
+  return fmt::format("dtctl {} by {}", command, who);
 }
 
 io::awaitable<int> stop(Arguments args) {
@@ -331,8 +343,9 @@ io::awaitable<int> stop(Arguments args) {
   Connected follower = need(co_await connect(args), kExitNoJob);
   const Connected to = need(co_await connect(args), kExitNoJob);
   need(co_await ask(*follower.client, "console"));
-  json request{
-      {"force", args.force}, {"why", who_stops(args.force)}, {"control", io::kControlVersion}};
+  json request{{"force", args.force},
+               {"why", by_whom(args.force ? "stop --force" : "stop")},
+               {"control", io::kControlVersion}};
   need(co_await ask(*to.client, "stop", std::move(request)));
   co_return co_await watch_console(std::move(follower), false);
 }
@@ -351,6 +364,23 @@ io::awaitable<int> edit(Arguments args) {
   const std::string note = answer.is_object() ? answer.value("note", "") : "";
   fmt::print("host_worker was changed; {}\n",
              note.empty() ? "it takes effect at the next epoch" : io::printable(note));
+  co_return kExitOk;
+}
+
+io::awaitable<int> leave(Arguments args) {
+  if (args.words.size() != 1) throw Usage{"leave HOST [--in TIME] [--why TEXT] [--cancel]"};
+  need(parse_hosts(args.words[0], args.command), kExitUsage);
+  const Connected to = need(co_await connect(args), kExitNoJob);
+  json request{{"host", args.words[0]},
+               {"why", args.why.empty() ? by_whom("leave") : args.why},
+               {"cancel", args.cancel},
+               {"control", io::kControlVersion}};
+  if (args.has_deadline) request["deadline_s"] = seconds(args.in);
+  const std::string reply = need(co_await ask(*to.client, args.command, std::move(request)));
+  const json answer = json::parse(reply, nullptr, false);
+  const std::string note = answer.is_object() ? answer.value("note", "") : "";
+  fmt::print("{} {}{}{}\n", io::printable(args.words[0]), args.cancel ? "stays" : "leaves",
+             note.empty() ? "" : ": ", io::printable(note));
   co_return kExitOk;
 }
 
@@ -488,10 +518,11 @@ struct Command {
 
 const std::map<std::string, Command>& commands() {
   static const std::map<std::string, Command> all = {
-      {"status", {status}},   {"add", {edit, true}},  {"remove", {edit, true}},
-      {"stop", {stop}},       {"logs", {logs, true}}, {"events", {events}},
-      {"console", {console}}, {"version", {version}}, {"help", {help, true}},
-      {"resume", {resume}},   {"why", {why, true}},   {"wait", {wait, true}},
+      {"status", {status}},     {"add", {edit, true}},  {"remove", {edit, true}},
+      {"stop", {stop}},         {"logs", {logs, true}}, {"events", {events}},
+      {"console", {console}},   {"version", {version}}, {"help", {help, true}},
+      {"resume", {resume}},     {"why", {why, true}},   {"wait", {wait, true}},
+      {"leave", {leave, true}},
   };
   return all;
 }

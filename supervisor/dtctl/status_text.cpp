@@ -247,6 +247,12 @@ std::string journal(const json& status) {
                      trouble, duration_text(waits));
 }
 
+/// When a host goes away.
+std::string when(const json& leaving) {
+  if (!part(leaving, "in_s").is_number()) return "at no set time";
+  return "in " + shown(leaving, "in_s", duration_text);
+}
+
 std::string head(const json& status) {
   std::string out = fmt::format("job {}: {}, up {}\n", shown(status, "job"), shown(status, "state"),
                                 shown(status, "uptime_s", duration_text));
@@ -267,6 +273,13 @@ std::string head(const json& status) {
   if (shown(status, "waiting") != "-")
     out += fmt::format("{}{}\n", restarts_group(status) ? "" : "the next boundary waits: ",
                        shown(status, "waiting"));
+  if (const json& leaving = part(status, "leaving"); leaving.is_object())
+    out += fmt::format("every host goes away {} ({}): {}\n", when(leaving), shown(leaving, "why"),
+                       shown(leaving, "text"));
+  for (const json& host : items(status, "hosts"))
+    if (const json& leaving = part(host, "leaving"); leaving.is_object())
+      out += fmt::format("LEAVING {}: {} ({}): {}\n", shown(host, "host"), when(leaving),
+                         shown(leaving, "why"), shown(leaving, "text"));
   if (const json& goodput = part(status, "goodput"); goodput.is_object())
     out += fmt::format("goodput {}\n", shown(goodput, "text"));
   out += journal(status);

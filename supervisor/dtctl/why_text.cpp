@@ -124,7 +124,18 @@ Result<std::string> why_text(std::string_view status_json, const Host& wanted) {
         "{:.0f} more that host_worker asks for is beyond --max-workers {:.0f}: hosts that the file "
         "names first come first. It starts when others go.\n",
         beyond, number(status, "max_workers"));
-  if (count == 0 && beyond == 0) out += "host_worker does not ask for it: it is let go.\n";
+  if (const auto leaving = host->find("leaving"); leaving != host->end() && leaving->is_object()) {
+    const bool has_deadline = leaving->contains("in_s") && leaving->at("in_s").is_number();
+    const std::string when =
+        has_deadline ? "in " + duration_text(number(*leaving, "in_s")) : "at no set time";
+    out += fmt::format("LEAVING: it goes away {} ({}): {}. It stays by: dtctl leave {} --cancel\n",
+                       when, text(*leaving, "why"), text(*leaving, "text"), name);
+  } else if (number(*host, "empty_places") > 0) {
+    out += fmt::format("{:.0f} place(s) stay empty. To fill them: dtctl add {}\n",
+                       number(*host, "empty_places"), name);
+  } else if (count == 0 && beyond == 0) {
+    out += "host_worker does not ask for it: it is let go.\n";
+  }
   std::size_t there = 0;
   for (const json& worker : items(status, "workers")) {
     if (text(worker, "host") != name) continue;

@@ -78,6 +78,7 @@ io::awaitable<void> AgentConnection::run() {
 io::awaitable<void> AgentConnection::one_connection(bool start) {
   std::vector<std::string> argv = {"dtagent",    "--attach", "--job",
                                    options_.job, "--host",   to_string(options_.host)};
+  argv.insert(argv.end(), {"--notice-grace", fmt::format("{}", seconds(options_.notice_grace))});
   if (start) argv.emplace_back("--start");
   const auto last = options_.last_place ? options_.last_place() : AgentPlace{};
   if (start && !last) argv.emplace_back("--first");

@@ -32,6 +32,7 @@ class AgentConnection {
     std::function<std::optional<AgentPlace>()> last_place;
     std::uint64_t seed = 0;  ///< Seed of the jitter before it is attached again.
     std::uint32_t orphan_timeout_ms = 300'000;
+    Duration notice_grace = std::chrono::seconds(25);     ///< See launcher::AgentOptions.
     Duration beat = std::chrono::milliseconds(250);       ///< See Beat.
     Duration answer_deadline = std::chrono::seconds(30);  ///< From the open stream to AgentState.
     Duration silence_limit = std::chrono::seconds(5);

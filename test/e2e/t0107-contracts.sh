@@ -78,6 +78,9 @@ ask() {
   changed 'ADDED localhost' 'ADDED localhost'
   ask '{"op":"remove","host":"localhost"}'
   changed 'ADDED localhost' 'ADDED localhost' 'REMOVED localhost' 'REMOVED localhost'
+  ask '{"op":"leave","host":"localhost","deadline_s":3600,"why":"reboot"}'
+  ask '{"op":"leave","host":"localhost","cancel":true}'
+  ask '{"op":"leave","host":"stranger"}'
   for request in '{"op":"events","from":0}' '{"op":"changes","from":0}' '{"op":"console"}' '{"op":"dance"}' '{"op":"add"}' \
     'no json'; do
     ask "$request"

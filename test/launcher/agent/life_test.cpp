@@ -133,6 +133,51 @@ TEST_CASE("agent: one that nobody ever attached to ends by itself", "[agent]") {
   CHECK(site.wait([&] { return site.agent_pid() == 0 && site.guard_pid() == 0; }));
 }
 
+TEST_CASE("agent: in an allocation TERM says that the host goes away, a second one stops",
+          "[agent]") {
+  ::setenv("SLURM_JOB_ID", "1", 1);
+  Site site;
+  auto link = site.attach(1, "node1", {"--start", "--notice-grace", "30"});
+  link->send(shell(worker(1), "echo up; while :; do sleep 0.02; done"));
+  REQUIRE(site.wait([&] { return link->out.size() == 1; }));
+  const auto notices = [](const Link& of) {
+    std::vector<Notice> out;
+    for (const wire::Frame& frame : of.frames)
+      if (frame.type == Notice::kType) out.push_back(wire::parse<Notice>(frame.body).value());
+    return out;
+  };
+  const pid_t agent = site.agent();
+  SECTION("from its bridge") {
+    int bridges = 0;
+    for (const pid_t pid : processes_with(site.job)) {
+      std::ifstream file(fmt::format("/proc/{}/cmdline", pid));
+      const std::string words(std::istreambuf_iterator<char>(file), {});
+      if (words.find("--attach") == std::string::npos) continue;
+      ++bridges;
+      ::kill(pid, SIGTERM);
+    }
+    REQUIRE(bridges == 1);
+  }
+  SECTION("to itself, and more than once at a time") {
+    ::kill(agent, SIGTERM);
+    ::kill(agent, SIGUSR1);
+    ::kill(agent, SIGTERM);
+  }
+  REQUIRE(site.wait([&] { return notices(*link).size() == 1; }));
+  const Notice first = notices(*link).front();
+  CHECK_FALSE(first.is_repeated);
+  CHECK(first.deadline_ms > 20'000);
+  CHECK(first.deadline_ms <= 30'000);
+  auto again = site.attach(2, "node1", {"--notice-grace", "30"}, link.get());
+  REQUIRE(site.wait([&] { return notices(*again).size() == 1; }));
+  CHECK(notices(*again).front().is_repeated);
+  CHECK(notices(*again).front().deadline_ms <= first.deadline_ms);
+  CHECK_FALSE(site.wait([&] { return again->ended; }, 1100ms));
+  ::kill(agent, SIGTERM);
+  CHECK(site.wait([&] { return again->ended && site.agent_pid() == 0; }));
+  ::unsetenv("SLURM_JOB_ID");
+}
+
 TEST_CASE("agent: Shutdown and TERM stop everything and leave no file", "[agent]") {
   Site site;
   auto link = site.attach();

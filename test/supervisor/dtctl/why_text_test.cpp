@@ -25,6 +25,9 @@ constexpr const char* kStatus = R"({
     {"host":"u@gone:2222","wanted":1,"link":"none","life":"alive","cooling_until_s":70.0,
      "given_up":false,"why":"u@gone:2222: connect: refused","check":"reach","attempts":1,
      "restarts":0,"reach_command":"ssh -F '/my config' -p 2222 -l u gone true"},
+    {"host":"leaves","wanted":0,"link":"up","life":"alive",
+     "leaving":{"why":"spot reclaim","in_s":65.5,"text":"its worker(s) leave at the next epoch"}},
+    {"host":"left","wanted":0,"empty_places":2,"link":"none","life":"alive"},
     {"host":"silent","wanted":1,"link":"up","life":"suspect"},
     {"host":"cut","wanted":1,"link":"down","life":"lost"},
     {"host":"twin:1","wanted":1,"link":"up","life":"alive"},
@@ -51,6 +54,15 @@ TEST_CASE("why: a host that is given up, one on its way, and one that has what i
   CHECK(why({"", "10.0.0.9", 0}).find("Next try") == std::string::npos);
   CHECK(why({"", "node7", 0}).find("worker 5: STARTING") != std::string::npos);
   CHECK(why({"", "10.0.0.7", 0}).find("worker 0: MEMBER (a member)\n") != std::string::npos);
+}
+
+TEST_CASE("why: a host that goes away, and one that has", "[status]") {
+  CHECK(why({"", "leaves", 0}) == R"(leaves: 0 worker(s) wanted, connected to its agent
+LEAVING: it goes away in 1 min 05 s (spot reclaim): its worker(s) leave at the next epoch. It stays by: dtctl leave leaves --cancel
+The next boundary waits: the boundary waits for worker(s) 1
+)");
+  CHECK(why({"", "left", 0}).find("2 place(s) stay empty. To fill them: dtctl add left\n") !=
+        std::string::npos);
 }
 
 TEST_CASE(

@@ -1,0 +1,14 @@
+/// What a scheduler sends to the bridge is meant for the agent, which runs in a session of its own
+/// and may not get it.
+#pragma once
+
+#include "io/fd.h"
+
+namespace dt::launcher {
+
+/// From now on signals of a scheduler go to the process at the other end of `agent`, a unix socket.
+/// As notices they go as they are; else TERM and INT go as TERM, and warnings (USR1, USR2, XCPU)
+/// are ignored. Call it before there are other threads.
+void hand_signals_on(const io::Fd& agent, bool as_notices);
+
+}  // namespace dt::launcher
