@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/signal_set.hpp>
 #include <deque>
 #include <filesystem>
@@ -15,6 +16,7 @@
 #include "io/task_group.h"
 #include "launcher/cli/supervisor_process.h"
 #include "launcher/cli/terminal.h"
+#include "launcher/notice_signals.h"
 #include "launcher/shell_word.h"
 
 namespace dt::launcher {
@@ -27,6 +29,8 @@ constexpr std::size_t kMostRestarts = 5;
 constexpr auto kRestartWindow = 60s;
 constexpr auto kNextTry = 2s;
 constexpr auto kReapLimit = 20s;
+/// TERM sooner after the first one is the same one.
+constexpr auto kOneSignal = 1s;
 
 using Started = tl::expected<std::unique_ptr<SupervisorProcess>, StartFailure>;
 
@@ -44,6 +48,7 @@ class Console {
     struct sigaction present {};
     if (::sigaction(SIGHUP, nullptr, &present) == 0 && present.sa_handler != SIG_IGN)
       signals_.add(SIGHUP);
+    if (takes_notices_) signals_.add(SIGUSR1);
     tasks_.spawn(watch_signals());
     tasks_.spawn(send_stops());
     tasks_.spawn(main(how));
@@ -131,7 +136,8 @@ class Console {
     auto reply = co_await client_->ask(R"({"op":"console","owner":true})");
     std::optional<io::JobEnded> ended;
     if (reply) {
-      stops_sent_ = 0;  // a new supervisor may not know that its predecessor was to stop
+      stops_sent_ = 0;          // a new supervisor may not know that its predecessor was to stop
+      is_notice_sent_ = false;  // nor that the allocation ends
       stop_wanted_.cancel();
       is_connected_ = true;
       ended = co_await show_frames();
@@ -169,10 +175,37 @@ class Console {
     for (;;) {
       auto [ec, number] = co_await signals_.async_wait(io::tok);
       if (ec) co_return;
+      const bool is_notice = takes_notices_ && (number == SIGTERM || number == SIGUSR1);
+      if (is_notice && take_notice(number)) continue;
       want_stop(stops_wanted_ + 1, number == SIGINT   ? "Ctrl-C"
                                    : number == SIGHUP ? "terminal closed (HUP)"
                                                       : "dtlaunch got TERM");
     }
+  }
+
+  /// The job's allocation ends: false if that is a second TERM, which is an order to stop.
+  bool take_notice(int number) {
+    const auto now = std::chrono::steady_clock::now();
+    if (stops_wanted_ > 0) return number != SIGTERM;
+    const bool is_second = term_at_ && now - *term_at_ >= kOneSignal;
+    if (number == SIGTERM && is_second) return false;
+    if (number == SIGTERM && !term_at_) term_at_ = now;
+    if (allocation_ends_) return true;
+    allocation_ends_ = now + std::chrono::nanoseconds(spec_.notice_grace);
+    say(Level::kWarning,
+        "{}: this allocation ends in {} s (--notice-grace); the job saves a checkpoint if it can "
+        "and ends; TERM again or Ctrl-C stops it now",
+        number == SIGTERM ? "TERM" : "USR1", seconds(spec_.notice_grace));
+    stop_wanted_.cancel();
+    return true;
+  }
+
+  [[nodiscard]] std::string notice_request() const {
+    const auto left = *allocation_ends_ - std::chrono::steady_clock::now();
+    return fmt::format(R"({{"op":"leave","deadline_s":{:.3f},"why":"its allocation ends",)"
+                       R"("control":{}}})",
+                       std::max(0.0, std::chrono::duration<double>(left).count()),
+                       io::kControlVersion);
   }
 
   /// 1: stop; 2: at once; 3: leave. `why`: the reason of the job's end.
@@ -191,6 +224,11 @@ class Console {
 
   io::awaitable<void> send_stops() {
     while (exit_code_ < 0) {
+      if (is_connected_ && allocation_ends_ && !std::exchange(is_notice_sent_, true)) {
+        const auto client = client_;
+        co_await client->send(notice_request());
+        continue;
+      }
       if (is_connected_ && stops_sent_ < stops_wanted_) {
         stops_sent_ = stops_wanted_;
         std::string request =
@@ -272,6 +310,10 @@ class Console {
   int stops_sent_ = 0;
   std::string_view stop_why_;              ///< The first reason; a literal without quotes.
   boost::asio::steady_timer stop_wanted_;  ///< Cancelled to wake send_stops().
+  const bool takes_notices_ = spec_.notice_grace > Duration{} && is_in_allocation();
+  std::optional<std::chrono::steady_clock::time_point> term_at_;  ///< The first TERM, as a notice.
+  std::optional<std::chrono::steady_clock::time_point> allocation_ends_;
+  bool is_notice_sent_ = false;
   int exit_code_ = -1;
 };
 

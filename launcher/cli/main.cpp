@@ -22,6 +22,7 @@
 #include "io/job/control_protocol.h"
 #include "io/job/master_folders.h"
 #include "io/log.h"
+#include "io/subprocess.h"
 #include "launcher/cli/allocation_probe.h"
 #include "launcher/cli/console.h"
 #include "launcher/cli/options.h"
@@ -213,12 +214,33 @@ int end_job_of_other_master(const LastJob& job, bool take_over) {
   return code == kExitInterrupted ? static_cast<int>(kExitOk) : code;
 }
 
+/// Adopts or ends what lives of a job that has not come to its end, or waits for the end of one
+/// that has. Nothing: it can go on with a checkpoint. Otherwise dtlaunch's exit code.
+std::optional<int> bring_to_end(const LastJob& job, bool take_over) {
+  const auto& ended = job.pointer.ended;
+  if (ended && job.is_running) wait_for_end(job, kLastWord);
+  if (ended) return std::nullopt;
+  if (job.is_running) {
+    fmt::print(stderr, "dtlaunch: job {} is running: see dtctl status\n", job.spec.job);
+    return kExitJobRunning;
+  }
+  if (job.has_journal) {
+    const int code =
+        run_job(job.spec, take_over ? SupervisorStart::kTakeOver : SupervisorStart::kAdopt);
+    const bool goes_on = code != kExitJobRunning && (code == kExitServerLost || job.is_failing);
+    return goes_on ? std::nullopt : std::optional(code);
+  }
+  const int code = end_job_of_other_master(job, take_over);
+  return code == kExitOk ? std::nullopt : std::optional(code);
+}
+
+void print_line(const std::string& line) { fmt::print(stderr, "dtlaunch: {}\n", line); }
+
 /// What the job that begins again goes on with, in one line.
 Result<std::string> find_beginning(io::JobSpec& spec) {
   if (spec.rules.on_change == OnChange::kRestart)
     return std::string("The command begins again, with its own snapshot (--on-change restart)");
-  const auto found = begin_with_checkpoint(
-      spec, [](const std::string& line) { fmt::print(stderr, "dtlaunch: {}\n", line); });
+  const auto found = begin_with_checkpoint(spec, print_line);
   if (!found) return tl::unexpected(found.error());
   return fmt::format("Going on with epoch {} from {}", spec.restore_epoch, spec.restore);
 }
@@ -238,19 +260,7 @@ int resume(const Options& options) {
   }
   if (auto found = find_env_values(*job, options.env_file, environment().variable); !found)
     return refuse(found.error());
-  if (ended && job->is_running) wait_for_end(*job, kLastWord);
-  if (job->is_running && !ended) {
-    fmt::print(stderr, "dtlaunch: job {} is running: see dtctl status\n", job->spec.job);
-    return kExitJobRunning;
-  }
-  if (!ended && job->has_journal) {
-    const int code = run_job(
-        job->spec, options.take_over ? SupervisorStart::kTakeOver : SupervisorStart::kAdopt);
-    if (code == kExitJobRunning || (code != kExitServerLost && !job->is_failing)) return code;
-  } else if (!ended) {
-    const int code = end_job_of_other_master(*job, options.take_over);
-    if (code != kExitOk) return code;
-  }
+  if (const auto code = bring_to_end(*job, options.take_over)) return *code;
   const auto beginning = find_beginning(job->spec);
   if (!beginning) return refuse(beginning.error());
   if (!job->spec.quiet) fmt::print("{}\n", *beginning);
@@ -259,6 +269,46 @@ int resume(const Options& options) {
                fmt::join(job->spec.added, ", "));
   std::fflush(stdout);
   return start(std::move(job->spec));
+}
+
+/// --auto-resume: lets the spec begin with the checkpoint of the folder's last job where that fits.
+/// Nothing: start it. Otherwise dtlaunch's exit code.
+std::optional<int> go_on_from_last(io::JobSpec& spec) {
+  const auto last = find_last_job(spec.job_dir);
+  const AutoResume decided = auto_resume(last, spec);
+  const auto begins = [](const std::string& why) { print_line(fmt::format("{}: it begins", why)); };
+  if (!decided.goes_on) {
+    begins(decided.why);
+    return std::nullopt;
+  }
+  if (const auto code = bring_to_end(*last, false)) return code;
+  io::JobSpec past = last->spec;
+  if (const auto found = begin_with_checkpoint(past, print_line); !found) {
+    begins(
+        fmt::format("{}, and left nothing to go on with: {}", decided.why, found.error().message));
+    return std::nullopt;
+  }
+  spec.restore = past.restore;
+  spec.restore_epoch = past.restore_epoch;
+  if (spec.workers == past.workers) spec.added = past.added;
+  print_line(fmt::format("{}: it goes on with epoch {} from {}", decided.why, spec.restore_epoch,
+                         spec.restore));
+  return std::nullopt;
+}
+
+/// Asks Slurm for another allocation for this batch job.
+void requeue() {
+  const char* job = std::getenv("SLURM_JOB_ID");
+  if (job == nullptr)
+    return print_line("--requeue: there is no SLURM_JOB_ID: this is no job of Slurm");
+  auto scontrol = io::Subprocess::start({"scontrol", "requeue", job}, {0, 1, 2});
+  const std::string failed = scontrol ? "" : scontrol.error().message;
+  const ExitStatus status = scontrol ? scontrol->wait() : ExitStatus{kExitCommandFailed, 0};
+  if (status.clean())
+    print_line(fmt::format("Slurm job {} is queued again", job));
+  else
+    print_line(fmt::format("scontrol requeue {} failed ({})", job,
+                           failed.empty() ? to_string(status) : failed));
 }
 
 /// Where the default is fewer servers than hosts.
@@ -323,7 +373,11 @@ int run(const std::vector<std::string>& words) {
     return kExitOk;
   }
   tell_servers(*options, *spec);
-  return start(std::move(*spec));
+  if (options->auto_resume)
+    if (const auto code = go_on_from_last(*spec)) return *code;
+  const int code = start(std::move(*spec));
+  if (code == kExitHostsGone && options->requeue) requeue();
+  return code;
 }
 
 }  // namespace

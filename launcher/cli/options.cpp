@@ -103,6 +103,18 @@ io::Flags flags_of(Options& o) {
            "which lie beside the journal. On another machine a value is taken from this file, a "
            "NAME=VALUE per line, or else from the environment. Where one is missing, all that "
            "are missing are named, and nothing is started."},
+      {.name = "auto-resume", .to = &o.auto_resume,
+       .help = "go on from the newest checkpoint of the folder's last job, if that ran the same "
+           "command and did not end well; else begin",
+       .manual = "For a script that is started again, such as a batch job that is requeued: when "
+           "the last job of the job folder ran the same command and did not end well, go on from "
+           "its newest checkpoint, with the hosts and options of now; otherwise begin. A line "
+           "says which, and why. A job of the folder that still runs here is taken over, as by "
+           "--resume."},
+      {.name = "requeue", .to = &o.requeue,
+       .help = "in a batch job of Slurm: when its hosts go away, scontrol requeue it",
+       .manual = "In a batch job of Slurm: when the job ends with 75, because its hosts go away, "
+           "run `scontrol requeue` on it. With --auto-resume it goes on where it was."},
       {.name = "dry-run", .to = &o.dry_run, .help = "show who would run where, and start nothing"},
     }},
     {"Output", {
@@ -149,6 +161,7 @@ constexpr std::pair<ExitCode, const char*> kExitCodes[] = {
     {kExitNoProgress, "restart after restart and no epoch completed: do not requeue"},
     {kExitTooFewWorkers, "fewer workers than --min-workers for too long"},
     {kExitNoServerDevice, "a server lacks the device that --server-device asks for"},
+    {kExitHostsGone, "the job's hosts go away, as their scheduler says: start it again"},
     {kExitCommandFailed, "the command could not be executed"},
     {kExitInterrupted, "stopped by Ctrl-C, TERM or dtctl stop"}};
 
@@ -344,6 +357,9 @@ void complete(Mistake& mistake, Options& options, const io::Given& given, const 
   complete_data(mistake, options, env);
   complete_ssh(options.spec.ssh, env);
   complete_times(mistake, options.spec.rules, given);
+  if ((options.requeue || options.auto_resume) && options.spec.detached)
+    refuse(mistake, "--{} and --detach do not go together: nobody would wait for the job's end",
+           options.requeue ? "requeue" : "auto-resume");
   if (options.spec.command.empty() || options.spec.command.front().empty())
     refuse(mistake, "the command to run is missing: dtlaunch -n N [options] command [arguments]");
 }

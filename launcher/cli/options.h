@@ -33,7 +33,9 @@ struct Options {
   std::string resume;                        ///< kResume: the job folder; absolute.
   bool take_over = false;                    ///< kResume: from a master that is gone.
   bool again = false;                        ///< kResume: though the job has finished.
-  std::string env_file;                      ///< kResume: values of --env's names; or empty.
+  bool auto_resume = false;  ///< kRun: go on with the folder's last job if that fits.
+  bool requeue = false;      ///< kRun: ask Slurm for another allocation when the hosts go away.
+  std::string env_file;      ///< kResume: values of --env's names; or empty.
   bool dry_run = false;
   /// Everything that options alone decide. Job name, folders, workers and servers are filled in by
   /// plan() and by the caller.

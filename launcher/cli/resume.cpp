@@ -168,6 +168,19 @@ Result<LastJob> find_last_job(const std::string& job_dir) {
   return job;
 }
 
+AutoResume auto_resume(const Result<LastJob>& last, const io::JobSpec& next) {
+  if (!last) return {false, last.error().message};
+  const std::string& name = last->spec.job;
+  if (last->spec.command != next.command)
+    return {false, fmt::format("the last job here, {}, ran another command", name)};
+  const auto& ended = last->pointer.ended;
+  if (!ended) return {true, fmt::format("the last job here, {}, did not come to its end", name)};
+  if (ended->exit_code == 0)
+    return {false, fmt::format("the last job here, {}, has finished", name)};
+  return {true, fmt::format("the last job here, {}, ended with exit code {} ({})", name,
+                            ended->exit_code, ended->message)};
+}
+
 io::JobSpec spec_to_end(const LastJob& job) {
   io::JobSpec spec = job.spec;
   // Beside the folder that the job has, or had, where it was started.

@@ -45,6 +45,14 @@ void wait_for_end(const LastJob& job, std::chrono::milliseconds limit);
 /// Its journal: what the copy on the volume knows, and that the job's end is decided.
 [[nodiscard]] std::string journal_to_end(const io::JobSpec& spec);
 
+/// What --auto-resume does with the last job of the folder of a new job.
+struct AutoResume {
+  bool goes_on = false;
+  std::string why;  ///< In words.
+};
+/// `last`: an error if there is none.
+[[nodiscard]] AutoResume auto_resume(const Result<LastJob>& last, const io::JobSpec& next);
+
 /// Makes the spec one that begins with the newest checkpoint that is undamaged: of this job, else
 /// the one it began with itself. Reads them whole. `report` gets a line for each that is passed
 /// over, and lines about the progress of a long check.
