@@ -94,7 +94,7 @@ TEST_CASE("placement: inside an allocation neither -n nor -H is needed", "[place
   const auto spec = plan(options, "", slurm(),
                          {{.name = "n2", .address = "10.0.0.2", .state = "IDLE", .reason = ""}});
   REQUIRE(spec);
-  CHECK_FALSE(spec->local);
+  CHECK_FALSE(io::is_local(*spec));
   REQUIRE(spec->allocation);
   CHECK(spec->allocation->job == "41");
   CHECK(spec->allocation->nodes.at(0).address.empty());
@@ -123,7 +123,7 @@ TEST_CASE("placement: nodes of the allocation go by its starter, others by ssh",
   REQUIRE(within);
   CHECK(workers_of(within) == "n1 n2");
   CHECK_FALSE(within->allocation);
-  CHECK_FALSE(within->local);
+  CHECK_FALSE(io::is_local(*within));
   CHECK_THAT(placement_line(by_ssh, *within, slurm()), Contains("2 workers, by ssh"));
 }
 
