@@ -1,4 +1,4 @@
-# timeout=240 cost=40
+# timeout=240 cost=40 schedulers
 # An elastic job inside a Slurm allocation: its size changes, srun is killed, the supervisor is killed,
 # the job is cancelled; nothing is ever restarted, and nothing is left.
 . "$(dirname "$0")/lib.sh"
@@ -10,6 +10,9 @@ export SLURM_JOB_ID=$SLURM_JOB SLURM_JOB_NODELIST=n[1-3]
 TRAIN_PREFIX=("${SLURM_NS[@]}")
 # of_nodes: what runs on nodes, and what starts it there.
 of_nodes() { left_over | grep -E "dtagent|elastic_worker|dtserver|srun " || true; }
+
+say "any bytes and any script go to a node and back"
+in_slurm starter_echo slurm n2 "$SLURM_JOB" || fail "by srun"
 
 say "1 -> 3 -> 1 workers, on nodes of the allocation"
 train -n 1 --

@@ -1,4 +1,4 @@
-# timeout=240 cost=30
+# timeout=240 cost=30 schedulers
 # An elastic job inside a gridengine job, by qrsh -inherit: it grows and shrinks, each qrsh is killed, and
 # qdel leaves nothing.
 . "$(dirname "$0")/lib.sh"
@@ -7,6 +7,7 @@
 sge_up 2
 cat >"$T/job.sh" <<EOT
 cd $JOB
+$DT_BIN/starter_echo sge g2 || exit 1
 exec $DT_BIN/dtlaunch -n 1 --poll-interval 300ms --elastic-training-enabled \
   $DT_BIN/elastic_worker --log $T/home/w%i.jsonl --samples 200 --epochs 100000 --steps-per-epoch 20 --step-ms 20
 EOT

@@ -1,4 +1,4 @@
-# timeout=180 cost=25
+# timeout=180 cost=25 schedulers
 # Hosts by Open MPI's mpirun, by --rsh with ssh, and by --rsh with what enters a network namespace; and
 # what is refused.
 . "$(dirname "$0")/lib.sh"
@@ -16,14 +16,15 @@ echo h1 >"$T/h1"
 run refused dtlaunch -n 1 -s 0 -H "$T/h1" --launcher command --rsh 'no-such-starter {host} {command}' true
 expect_status 65
 expect_output refused 'h1: no-such-starter is not installed here, or not in PATH'
-run dry dtlaunch -n 1 -H "$T/h1" --launcher sge --dry-run true
-expect_output dry 'by qrsh -inherit h1 /bin/sh'
+run dry dtlaunch -n 1 -H "$T/h1" --launcher mpi --dry-run true
+expect_output dry '^h1 by mpirun -np 1 --host h1 --bind-to none /bin/sh'
 
 say "--rsh with ssh: two hosts, one joins; its ssh is killed"
 new_hosts 2
 config=$(sed -nE 's/^ssh_config=//p' "$T/ssh.env")
 sed 's/:.*//' "$SSH_HOSTS" >"$T/hosts"
 mapfile -t host <"$T/hosts"
+starter_echo command "${host[0]}" "ssh -F $config {host} {command}" || fail "by ssh"
 train -n 1 -H "$T/hosts" --rsh "ssh -F $config {host} {command}" --
 echo "${host[1]}" >>host_worker
 changed "ADDED ${host[1]}"
@@ -39,6 +40,7 @@ say "mpirun"
 if command -v mpirun >/dev/null; then
   # Every address of a loopback is this machine for mpirun, and it starts nothing but a child.
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  starter_echo mpi localhost || fail "by mpirun"
   echo localhost >"$T/here"
   run mpi dtlaunch -n 2 -s 0 -H "$T/here" --launcher mpi sh -c 'echo "I am $RANK"'
   expect_status 0
