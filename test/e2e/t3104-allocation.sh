@@ -1,4 +1,4 @@
-# timeout=180 cost=25
+# timeout=180 cost=25 schedulers
 # dtlaunch finds the Slurm job that it is inside of, alone and in its right place, and its workers see a
 # node of the job's and no task of srun.
 . "$(dirname "$0")/lib.sh"
