@@ -45,6 +45,7 @@ io::awaitable<std::string> try_bytes(launcher::CommandBackend& backend, Host hos
                                      io::TaskGroup& writers) {
   auto started = co_await backend.start(host, "exec cat");
   if (!started) co_return started.error().message;
+  launcher::CommandStream& command = **started;
   std::unique_ptr<io::ByteStream> stream = std::move(*started);
   if (in_lines) stream = launcher::lines_stream(std::move(stream));
   for (const std::string& sent : hard_bytes()) {
@@ -55,7 +56,11 @@ io::awaitable<std::string> try_bytes(launcher::CommandBackend& backend, Host hos
       co_return fmt::format("{} bytes came back otherwise than they were sent", sent.size());
   }
   co_await writers.join();
-  co_return "";
+  // Where its starter is killed first, the command may stay.
+  command.finish_writing();
+  std::string rest(1, '\0');
+  auto end = co_await io::within(60s, stream->read(rest), "the end");
+  co_return end ? "" : end.error().message;
 }
 
 io::awaitable<std::string> try_words(launcher::CommandBackend& backend, Host host) {
