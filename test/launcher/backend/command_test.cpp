@@ -110,7 +110,7 @@ with subprocess.Popen(sys.argv[2:], stdout=subprocess.PIPE) as command:
 sys.exit(command.returncode)
 )";
 
-TEST_CASE("command: a script's output, last words and exit code; its input is its own",
+TEST_CASE("command: a script's output, last words and exit code, and its input is its own",
           "[command]") {
   Client client(rsh("sh -c 'exec {command}' {host}"));
   const auto result = client.run("head -n 1; cat >/dev/null; echo oops >&2; exit 7", "one\ntwo\n");
