@@ -48,8 +48,10 @@ constexpr auto kLook = 500ms;  ///< Between looks at a growing file.
 constexpr const char* kHelp =
     "Usage: dtctl [--job-dir DIR] COMMAND\n"
     "Looks at and steers the job of the present folder, or of DIR.\n\n"
-    "  status [--json] [--watch]     members, newcomers, servers, host_worker; --watch: every "
-    "second\n"
+    "  status [--json] [--watch] [--all]\n"
+    "                                members, newcomers, servers, host_worker; --watch: every "
+    "second;\n"
+    "                                --all: a line for each, also of many that say the same\n"
     "  why HOST                      its state, what failed there, the next try, what would help\n"
     "  add HOST [slots=N] [via=KIND] one more worker (or N) on HOST, from the next epoch on\n"
     "  remove HOST                   HOST's added workers leave at the next epoch\n"
@@ -83,6 +85,7 @@ struct Arguments {
   std::vector<std::string> words;  ///< The arguments after the command.
   bool json = false;
   bool watch = false;
+  bool all = false;
   bool force = false;
   bool follow = false;
   bool start = false;
@@ -126,6 +129,7 @@ io::Flags flags_of(Arguments& args) {
       {.name = "job-dir", .value = "DIR", .to = &args.job_dir},
       {.name = "json", .to = &args.json},
       {.name = "watch", .letter = 'w', .to = &args.watch},
+      {.name = "all", .to = &args.all},
       {.name = "force", .to = &args.force},
       {.name = "follow", .letter = 'f', .to = &args.follow},
       {.name = "start", .to = &args.start},
@@ -253,7 +257,8 @@ io::awaitable<int> status(Arguments args) {
     if (!reply && reply.error().kind == ErrorKind::kClosed)
       co_return complain_of_status(args, no_answer(args, connected->job));
     const std::string status = need(std::move(reply));
-    const std::string text = args.json ? event_json(status) + "\n" : need(status_text(status));
+    const std::string text =
+        args.json ? event_json(status) + "\n" : need(status_text(status, args.all));
     const bool is_screen = args.watch && !args.json && ::isatty(STDOUT_FILENO) != 0;
     fmt::print("{}{}", is_screen ? "\x1b[H\x1b[2J" : "", text);
     std::fflush(stdout);

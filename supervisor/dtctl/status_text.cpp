@@ -1,19 +1,20 @@
 #include "supervisor/dtctl/status_text.h"
 
-#include <algorithm>
+#include <cctype>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "core/base/time.h"
 #include "supervisor/dtctl/file_tail.h"
+#include "supervisor/dtctl/folded_table.h"
 #include "supervisor/dtctl/status_items.h"
 
 namespace dt::supervisor {
 namespace {
 
 using nlohmann::json;
-using Row = std::vector<std::string>;
 
 const json& part(const json& object, const char* key) {
   static const json kNothing;
@@ -36,33 +37,60 @@ std::string shown(const json& object, const char* key, auto format) {
   return value.is_number() ? format(value.get<double>()) : "-";
 }
 
-/// Columns as wide as their widest cell, the last one as it is.
-std::string table(const std::vector<Row>& rows) {
-  std::vector<std::size_t> widths;
-  for (const Row& row : rows) {
-    widths.resize(std::max(widths.size(), row.size()));
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string out;
-  for (const Row& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i)
-      out += i + 1 == row.size() ? row[i] : fmt::format("{:<{}}  ", row[i], widths[i]);
-    while (out.ends_with(' ')) out.pop_back();
-    out += "\n";
-  }
-  return out;
+/// A number as `format` has it, for a column of amounts.
+Cell amount(const json& object, const char* key, auto format) {
+  return {shown(object, key, format), number(object, key)};
+}
+Cell amount(const json& object, const char* key) {
+  return {shown(object, key), number(object, key)};
 }
 
-/// The reason of a worker's state. Short stalls are usual and left out.
-std::string why_of(const json& worker) {
+/// How much is said.
+struct Detail {
+  bool is_whole;  ///< Nothing is folded.
+  /// Whether the list `key` is too long to be shown as it is.
+  [[nodiscard]] bool folds(const json& status, const char* key) const {
+    return !is_whole && items(status, key).size() > FoldedTable::kWholeRows;
+  }
+};
+
+/// `text` with HOST where the host's own name stands, so that hosts of one trouble say the same.
+std::string without_name(std::string text, std::string host) {
+  host.erase(0, host.find('@') + 1);
+  const auto is_name = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == '.';
+  };
+  if (const auto port = host.rfind(':'); port != host.npos && host.find(':') == port)
+    host.erase(port);
+  for (std::size_t at = 0; !host.empty() && (at = text.find(host, at)) != text.npos;) {
+    const std::size_t end = at + host.size();
+    const bool is_whole =
+        (at == 0 || !is_name(text[at - 1])) && (end == text.size() || !is_name(text[end]));
+    if (is_whole) text.replace(at, host.size(), "HOST");
+    at += is_whole ? std::string_view("HOST").size() : 1;
+  }
+  return text;
+}
+
+/// A reason in the row of a host.
+Cell reason(std::string why, const std::string& host) {
+  std::string of_many = without_name(why, host);
+  return {std::move(why), 0, std::move(of_many)};
+}
+
+/// The reason of a worker's state. Short stalls are usual and left out. Workers that only wait are
+/// folded, whatever each does meanwhile.
+Cell why_of(const json& worker) {
   constexpr double kNews = 3;
   const json& stalls = part(worker, "stalls");
   const double time = number(stalls, "for_s");
-  if (time < kNews) return shown(worker, "why");
+  if (time < kNews) return reason(shown(worker, "why"), shown(worker, "host"));
+  const bool is_waited_for = shown(stalls, "waited_for") == "true";
   const std::string process = shown(stalls, "process");
-  return fmt::format("does nothing for {}{}{}", duration_text(time),
-                     shown(stalls, "waited_for") == "true" ? " while others wait for it" : "",
-                     process == "-" ? "" : "; " + process);
+  return {fmt::format("does nothing for {}{}{}", duration_text(time),
+                      is_waited_for ? " while others wait for it" : "",
+                      process == "-" ? "" : "; " + process),
+          0, is_waited_for ? "" : "does nothing"};
 }
 
 /// A member that the next epoch begins without is leaving already, for people.
@@ -100,18 +128,36 @@ std::string values(const json& status) {
   return "";
 }
 
-std::string workers(const json& status) {
-  std::vector<Row> rows = {{"WORKER", "RANK", "HOST", "STATE", "EPOCH", "STEP", "STEPS/S",
-                            "SAMPLES/S", "RSS", "OUTPUT", "PID", "WHY"}};
+std::string workers(const json& status, Detail detail) {
+  FoldedTable table({{"WORKER", Column::kIds},
+                     {"RANK", Column::kIds},
+                     {"HOST", Column::kHosts},
+                     {"STATE", Column::kSame},
+                     {"EPOCH", Column::kSame},
+                     {"STEP", Column::kAmount},
+                     {"STEPS/S", Column::kAmount},
+                     {"SAMPLES/S", Column::kAmount},
+                     {"RSS", Column::kAmount},
+                     {"OUTPUT", Column::kAmount},
+                     {"PID", Column::kOwn},
+                     {"WHY", Column::kSame}},
+                    detail.is_whole);
   for (const json& w : items(status, "workers")) {
     const json& progress = part(w, "progress");
-    rows.push_back({shown(w, "id"), shown(w, "rank"), shown(w, "host"), state_of(w),
-                    shown(progress, "epoch"), step_of(progress), shown(w, "steps_per_s", rate_text),
-                    shown(progress, "samples_per_s", rate_text),
-                    shown(w, "resident_bytes", memory_text), shown(w, "output_age_s", ago_text),
-                    shown(w, "pid"), why_of(w)});
+    table.add({{shown(w, "id")},
+               {shown(w, "rank")},
+               {shown(w, "host")},
+               {state_of(w)},
+               {shown(progress, "epoch")},
+               {step_of(progress), number(progress, "step")},
+               amount(w, "steps_per_s", rate_text),
+               amount(progress, "samples_per_s", rate_text),
+               amount(w, "resident_bytes", memory_text),
+               amount(w, "output_age_s", ago_text),
+               {shown(w, "pid")},
+               why_of(w)});
   }
-  return table(rows) + values(status);
+  return table.text() + values(status);
 }
 
 /// "cuda:0, NVIDIA H200", "cpu".
@@ -120,33 +166,50 @@ std::string device_of(const json& server) {
   return shown(server, "device") + (note == "-" ? "" : ", " + note);
 }
 
-std::string servers(const json& status) {
-  std::vector<Row> rows = {{"SERVER", "HOST", "STATE", "ADDRESS", "DEVICE"}};
+std::string servers(const json& status, Detail detail) {
+  FoldedTable table({{"SERVER", Column::kIds},
+                     {"HOST", Column::kHosts},
+                     {"STATE", Column::kSame},
+                     {"ADDRESS", Column::kOwn},
+                     {"DEVICE", Column::kSame}},
+                    detail.is_whole);
   for (const json& s : items(status, "servers")) {
     const bool listens = shown(s, "address") != "-";
-    rows.push_back({shown(s, "id"), shown(s, "host"), shown(s, "state"),
-                    listens ? shown(s, "address") + " port " + shown(s, "port") : "-",
-                    device_of(s)});
+    table.add({{shown(s, "id")},
+               {shown(s, "host")},
+               {shown(s, "state")},
+               {listens ? shown(s, "address") + " port " + shown(s, "port") : "-"},
+               {device_of(s)}});
   }
-  return rows.size() == 1 ? "" : "\n" + table(rows);
+  return table.empty() ? "" : "\n" + table.text();
 }
 
 /// Hosts with trouble: cooling, given up, or with a reason.
-std::string troubled_hosts(const json& status) {
-  std::vector<Row> rows = {{"HOST", "WANTED", "LINK", "ATTEMPTS", "RESTARTS", "NEXT TRY", "WHY"}};
+std::string troubled_hosts(const json& status, Detail detail) {
+  FoldedTable table({{"HOST", Column::kHosts},
+                     {"WANTED", Column::kAmount},
+                     {"LINK", Column::kSame},
+                     {"ATTEMPTS", Column::kAmount},
+                     {"RESTARTS", Column::kAmount},
+                     {"NEXT TRY", Column::kAmount},
+                     {"WHY", Column::kSame}},
+                    detail.is_whole);
   for (const json& h : items(status, "hosts")) {
     const std::string cooling = shown(h, "cooling_until_s");
     const bool given_up = shown(h, "given_up") == "true";
     const bool suspect = shown(h, "life") == "suspect" || shown(h, "life") == "lost";
-    if (cooling == "-" && !given_up && !suspect && shown(h, "why") == "-") continue;
-    rows.push_back({shown(h, "host"), shown(h, "wanted"), shown(h, suspect ? "life" : "link"),
-                    shown(h, "attempts"), shown(h, "restarts"),
-                    given_up         ? "given up"
-                    : cooling == "-" ? "-"
-                                     : "in " + cooling + " s",
-                    shown(h, "why")});
+    const std::string why = shown(h, "why");
+    if (cooling == "-" && !given_up && !suspect && why == "-") continue;
+    const std::string next = given_up ? "given up" : cooling == "-" ? "-" : "in " + cooling + " s";
+    table.add({{shown(h, "host")},
+               amount(h, "wanted"),
+               {shown(h, suspect ? "life" : "link")},
+               amount(h, "attempts"),
+               amount(h, "restarts"),
+               {next, number(h, "cooling_until_s"), given_up ? next : ""},
+               reason(why, shown(h, "host"))});
   }
-  return rows.size() == 1 ? "" : "\n" + table(rows);
+  return table.empty() ? "" : "\n" + table.text();
 }
 
 /// "12.3/79.6 GiB".
@@ -169,15 +232,28 @@ std::string joined(const json& object, const char* key, const char* between) {
   return out.empty() ? "-" : out;
 }
 
-std::string gpus(const json& status) {
-  std::vector<Row> rows = {
-      {"GPU", "HOST", "NAME", "WORKERS", "BUSY", "MEMORY", "TEMP", "POWER", "TROUBLE"}};
+std::string gpus(const json& status, Detail detail) {
+  FoldedTable table({{"GPU", Column::kIds},
+                     {"HOST", Column::kHosts},
+                     {"NAME", Column::kSame},
+                     {"WORKERS", Column::kOwn},
+                     {"BUSY", Column::kAmount},
+                     {"MEMORY", Column::kAmount},
+                     {"TEMP", Column::kAmount},
+                     {"POWER", Column::kAmount},
+                     {"TROUBLE", Column::kSame}},
+                    detail.is_whole);
   for (const json& g : items(status, "gpus"))
-    rows.push_back({shown(g, "index"), shown(g, "host"), shown(g, "name"),
-                    joined(g, "workers", ","), with_unit(g, "busy_percent", "%"), memory_of(g),
-                    with_unit(g, "temperature_c", "C"), with_unit(g, "power_w", "W"),
-                    joined(g, "trouble", "; ")});
-  return rows.size() == 1 ? "" : "\n" + table(rows);
+    table.add({{shown(g, "index")},
+               {shown(g, "host")},
+               {shown(g, "name")},
+               {joined(g, "workers", ",")},
+               {with_unit(g, "busy_percent", "%"), number(g, "busy_percent")},
+               {memory_of(g), number(g, "memory_used")},
+               {with_unit(g, "temperature_c", "C"), number(g, "temperature_c")},
+               {with_unit(g, "power_w", "W"), number(g, "power_w")},
+               {joined(g, "trouble", "; ")}});
+  return table.empty() ? "" : "\n" + table.text();
 }
 
 /// That the shared volume stalls, or is slower than the output that comes.
@@ -192,19 +268,35 @@ std::string volume(const json& status) {
                      duration_text(age));
 }
 
-std::string host_file(const json& status) {
+/// A list of hosts: one by one, or a long one as ranges: "n[1-500], n[501-900] x2".
+std::string host_list(const json& file, const char* key, Detail detail) {
+  const auto hosts = items(file, key);
+  if (!detail.folds(file, key)) return joined(file, key, " ");
+  std::map<std::string, std::size_t> lines_of;
+  for (const json& host : hosts) ++lines_of[text_of(host)];
+  std::map<std::size_t, std::vector<std::string>> by_lines;
+  for (const auto& [host, lines] : lines_of) by_lines[lines].push_back(host);
+  std::string out;
+  for (const auto& [lines, names] : by_lines)
+    out += fmt::format("{}{}{}", out.empty() ? "" : ", ", fold_host_names(names),
+                       lines == 1 ? "" : fmt::format(" x{}", lines));
+  return out;
+}
+
+std::string host_file(const json& status, Detail detail) {
   if (shown(status, "elastic") != "true") return "\nnot elastic: nothing joins or leaves\n";
   const json& file = part(status, "file");
-  std::string out = fmt::format("\n{}, last accepted:", shown(file, "path"));
-  for (const json& host : items(file, "accepted")) out += " " + text_of(host);
-  out += "\n";
-  for (const json& host : items(file, "kept"))
-    out += fmt::format("{} is a host of the initial launch: its workers stay\n", text_of(host));
-  std::string beyond;
-  for (const json& host : items(file, "beyond_limit")) beyond += " " + text_of(host);
-  if (!beyond.empty())
-    out += fmt::format("beyond --max-workers {}, started when others go:{}\n",
-                       shown(status, "max_workers"), beyond);
+  const auto list = [&](const char* key) { return host_list(file, key, detail); };
+  std::string out = fmt::format("\n{}, last accepted:{}\n", shown(file, "path"),
+                                items(file, "accepted").empty() ? "" : " " + list("accepted"));
+  if (detail.folds(file, "kept"))
+    out += fmt::format("{} are hosts of the initial launch: their workers stay\n", list("kept"));
+  else
+    for (const json& host : items(file, "kept"))
+      out += fmt::format("{} is a host of the initial launch: its workers stay\n", text_of(host));
+  if (!items(file, "beyond_limit").empty())
+    out += fmt::format("beyond --max-workers {}, started when others go: {}\n",
+                       shown(status, "max_workers"), list("beyond_limit"));
   const json& refused = part(file, "refused");
   if (refused.is_object())
     out += fmt::format("the present content is refused: {}\n", shown(refused, "why"));
@@ -225,15 +317,26 @@ std::string checkpoint(const json& status) {
   return out + "\n";
 }
 
-/// A line for each listener that kept connections out.
-std::string kept_out(const json& status) {
+/// What the listener, or several of them, kept out.
+std::string kept_out_by(const std::string& by, const json& kept) {
+  return fmt::format(
+      "{} kept out: {} connections of strangers, {} that broke the rules, {} requests of workers "
+      "that are no members\n",
+      by, shown(kept, "refused"), shown(kept, "dropped"), shown(kept, "fenced"));
+}
+
+/// A line for each listener that kept connections out; the sum of many.
+std::string kept_out(const json& status, Detail detail) {
   std::string out;
-  for (const json& k : items(status, "kept_out"))
-    out += fmt::format(
-        "{} kept out: {} connections of strangers, {} that broke the rules, {} requests of workers "
-        "that are no members\n",
-        shown(k, "by"), shown(k, "refused"), shown(k, "dropped"), shown(k, "fenced"));
-  return out;
+  json sum{{"refused", 0}, {"dropped", 0}, {"fenced", 0}};
+  const auto all = items(status, "kept_out");
+  for (const json& k : all) {
+    out += kept_out_by(shown(k, "by"), k);
+    for (auto& [key, value] : sum.items()) value = value.get<double>() + number(k, key.c_str());
+  }
+  return detail.folds(status, "kept_out")
+             ? kept_out_by(fmt::format("{} servers and agents", all.size()), sum)
+             : out;
 }
 
 /// The journal's disk has no room, or little.
@@ -253,7 +356,7 @@ std::string when(const json& leaving) {
   return "in " + shown(leaving, "in_s", duration_text);
 }
 
-std::string head(const json& status) {
+std::string head(const json& status, Detail detail) {
   std::string out = fmt::format("job {}: {}, up {}\n", shown(status, "job"), shown(status, "state"),
                                 shown(status, "uptime_s", duration_text));
   if (number(status, "term") > 1 && part(status, "supervisor_s").is_number())
@@ -284,17 +387,19 @@ std::string head(const json& status) {
     out += fmt::format("goodput {}\n", shown(goodput, "text"));
   out += journal(status);
   out += volume(status);
-  return out + checkpoint(status) + kept_out(status) + "\n";
+  return out + checkpoint(status) + kept_out(status, detail) + "\n";
 }
 
 }  // namespace
 
-Result<std::string> status_text(std::string_view text) {
+Result<std::string> status_text(std::string_view text, bool is_whole) {
   const json status = json::parse(text, nullptr, false);
   if (!status.is_object()) return fail(ErrorKind::kProtocol, "the supervisor's status is no JSON");
+  const Detail detail{is_whole};
   // Reasons are in the words of hosts, drivers and programs.
-  return screen_text(head(status) + workers(status) + servers(status) + gpus(status) +
-                     troubled_hosts(status) + host_file(status));
+  return screen_text(head(status, detail) + workers(status, detail) + servers(status, detail) +
+                     gpus(status, detail) + troubled_hosts(status, detail) +
+                     host_file(status, detail));
 }
 
 }  // namespace dt::supervisor

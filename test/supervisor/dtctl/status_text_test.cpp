@@ -122,6 +122,48 @@ TEST_CASE("status text: who is about to leave, and why nothing joins", "[status]
   CHECK(text->find("not elastic: nothing joins or leaves") != std::string::npos);
 }
 
+TEST_CASE("status text: a thousand workers fit on a screen, or have a line each", "[status]") {
+  std::string workers;
+  std::string hosts;
+  std::string accepted;
+  for (int i = 0; i < 1000; ++i) {
+    const auto item = [i](const char* format) {
+      return (i == 0 ? "" : ",") + fmt::format(fmt::runtime(format), fmt::arg("i", i));
+    };
+    workers += item(i == 417 ? R"({{"id":{i},"rank":null,"host":"n{i:03}","state":"SEEN",
+                                    "why":"waits for its host's next try: refused","pid":0}})"
+                             : R"({{"id":{i},"rank":{i},"host":"n{i:03}","state":"MEMBER","why":"",
+                                    "pid":{i},"progress":{{"epoch":3,"step":{i}}}}})");
+    hosts += item(i < 40 ? R"({{"host":"n{i:03}","wanted":1,"link":"none","cooling_until_s":{i},
+                                "attempts":3,"restarts":0,"why":"n{i:03} port 22: refused"}})"
+                         : R"({{"host":"n{i:03}","wanted":1,"link":"up","why":""}})");
+    accepted += item(R"("n{i:03}")");
+  }
+  const std::string status = fmt::format(
+      R"({{"elastic":true,"workers":[{}],"hosts":[{}],"file":{{"path":"f","accepted":[{}]}}}})",
+      workers, hosts, accepted);
+  const auto text = supervisor::status_text(status);
+  REQUIRE(text);
+  const std::string tables = text->substr(text->find("WORKER"));
+  CHECK(
+      tables ==
+      R"(WORKER         RANK           HOST                STATE   EPOCH  STEP   STEPS/S  SAMPLES/S  RSS  OUTPUT  PID  WHY
+0-416,418-999  0-416,418-999  n[000-416,418-999]  MEMBER  3      0-999  -        -          -    -       -    -
+417            -              n417                SEEN    -      -      -        -          -    -       0    waits for its host's next try: refused
+
+HOST        WANTED  LINK  ATTEMPTS  RESTARTS  NEXT TRY   WHY
+n[000-039]  1       none  3         0         in 0-39 s  HOST port 22: refused
+
+f, last accepted: n[000-999]
+host_worker_log has - lines
+)");
+  const auto all = supervisor::status_text(status, true);
+  REQUIRE(all);
+  CHECK(std::count(all->begin(), all->end(), '\n') > 1040);
+  CHECK(all->find("n039 port 22: refused\n") != std::string::npos);
+  CHECK(all->find(" n417 n418 ") != std::string::npos);
+}
+
 TEST_CASE("status text: a rollback under way", "[status]") {
   const auto text = supervisor::status_text(
       R"({"rolling_back":{"to_epoch":6,"why":"server 1 on b ended with 1"}})");
