@@ -105,6 +105,8 @@ class Loop final : public Supervisor {
         output_(volume_,
                 {.folder = io::job_files_dir(spec_) + "/logs",
                  .prefix = spec_.prefix,
+                 .shown = spec_.shown_output,
+                 .workers = spec_.workers.size(),
                  .limit = spec_.log_limit},
                 [this](bool is_stderr, std::string_view text) {
                   if (!spec_.quiet) control_.console(text, is_stderr);
@@ -113,7 +115,18 @@ class Loop final : public Supervisor {
         prepares_(shell_, links_, output_),
         checkpoints_(shell_, links_, prepares_),
         reports_(shell_, links_, prepares_, checkpoints_, output_, pulse_),
-        editor_(shell_) {}
+        editor_(shell_) {
+    output_.lead = [this]() -> std::optional<WorkerId> {
+      if (!job_ || job_->boundary().contributors().empty()) return std::nullopt;
+      return job_->boundary().contributors().front();
+    };
+    output_.on_lead_alone = [this] {
+      console_.info(
+          "The job has more than {} workers: of their lines only those of rank 0 are shown "
+          "(--output all: everyone's; dtctl logs)",
+          ProcessOutput::kFewWorkers);
+    };
+  }
 
   // ---------------------------------------------------------------- life of the job
 
@@ -575,7 +588,19 @@ class Loop final : public Supervisor {
     }
     pulse_.told(e);
     event_log_.tell(e, place);
+    if (e.what == "worker_ended") show_end_of(e);
     changes_.note();
+  }
+
+  /// The last lines of a worker that has failed, unless it was stopped for a new group. Once the
+  /// job ends, workers' ends are not noted.
+  void show_end_of(const Note& ended) {
+    const auto has_failed = [](const auto& number) {
+      return number.first == "code" && number.second != 0;
+    };
+    if (ended.worker && !job_->group_stops() &&
+        std::any_of(ended.numbers.begin(), ended.numbers.end(), has_failed))
+      output_.show_end_of(*ended.worker);
   }
 
   void act(const End& e) {

@@ -398,6 +398,7 @@ Goodput Job::goodput() const { return parts_->lost_time.so_far(); }
 std::uint64_t Job::log_lines() const { return parts_->job.log_lines; }
 const std::vector<PastChange>& Job::past_changes() const { return parts_->past_changes; }
 std::uint32_t Job::group_restarts() const { return parts_->job.group_restarts; }
+bool Job::group_stops() const { return parts_->job.group_stops; }
 bool Job::opened() const { return parts_->job.opened; }
 bool Job::finishing() const { return parts_->job.finishing(); }
 bool Job::ending() const { return parts_->job.ending.has_value(); }

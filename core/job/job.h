@@ -85,6 +85,8 @@ class Job {
   [[nodiscard]] const std::vector<PastChange>& past_changes() const;
   /// Restarts of all workers as a new group.
   [[nodiscard]] std::uint32_t group_restarts() const;
+  /// All workers are being stopped, so that a new group can begin (--on-change restart).
+  [[nodiscard]] bool group_stops() const;
   [[nodiscard]] bool opened() const;
   [[nodiscard]] bool finishing() const;
   [[nodiscard]] bool ending() const;

@@ -14,6 +14,9 @@ const std::vector<std::pair<const char*, HostKeyPolicy>> kPolicies = {
 const std::vector<std::pair<const char*, OnChange>> kOnChange = {{"refuse", OnChange::kRefuse},
                                                                  {"restart", OnChange::kRestart}};
 
+const std::vector<std::pair<const char*, std::optional<ShownOutput>>> kShownOutput = {
+    {"all", ShownOutput::kAll}, {"lead", ShownOutput::kLead}, {"none", ShownOutput::kNone}};
+
 }  // namespace
 
 Flags job_flags(JobSpec& spec) {
@@ -258,8 +261,18 @@ Flags job_flags(JobSpec& spec) {
        .manual = "Between two looks at host_worker ({}).", .json = "poll_interval_s"},
     }},
     {"Output", {
+      {.name = "output", .value = "all|lead|none",
+       .to = one_of(spec.shown_output, kShownOutput),
+       .help = "whose lines the terminal shows; lead: of the workers that of rank 0 (all, beyond 4 "
+           "workers lead)",
+       .manual = "Whose lines the terminal shows (all, from the fifth worker on lead); the files "
+           "in the job folder are always whole (`dtctl logs`). *all*: every process's. *lead*: of "
+           "the workers that of rank 0, and the last lines of one that fails. *none*: no "
+           "process's. In a job of more than 4 workers equal lines that come within half a second "
+           "are one line: [workers 0-999].",
+       .json = "output"},
       {.name = "no-prefix", .help = "show processes' lines as they are",
-       .manual = "Processes' lines without \"[worker 1 10.0.0.7]\"."},
+       .manual = "Processes' lines without \"[worker 1 10.0.0.7]\"; equal ones are not folded."},
       {.name = "log-limit", .value = "SIZE", .to = Bytes{&spec.log_limit},
        .help = "a process's output in the job folder, 500M or 2G: the older half goes (no limit)",
        .manual = "A process's output in the job folder has at most about so many bytes (500M, "

@@ -176,7 +176,11 @@ std::string to_json(const JobSpec& spec) {
   if (spec.allocation) tree["allocation"] = *spec.allocation;
   tree["launcher"] = std::string(to_text(copy.launcher));
   tree["is_start_timeout_set"] = copy.rules.is_start_timeout_set;
-  each_field(copy, [&](const Flag& flag) { tree[path_of(flag)] = std::visit(ToJson{}, flag.to); });
+  each_field(copy, [&](const Flag& flag) {
+    const auto* choice = std::get_if<Reader>(&flag.to);
+    const bool is_open = choice && choice->show().empty();
+    if (!is_open) tree[path_of(flag)] = std::visit(ToJson{}, flag.to);
+  });
   wrap_bytes(tree);
   return tree.dump(2);
 }

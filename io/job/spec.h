@@ -25,6 +25,13 @@ inline constexpr std::uint32_t kMostWorkers = 65536;
 /// (remember if it has no entry).
 enum class HostKeyPolicy { kStrict, kAcceptNew, kOff, kFromConfig };
 
+/// Whose output the terminal shows. The files in the job folder are always whole.
+enum class ShownOutput {
+  kAll,
+  kLead,  ///< Of the workers that of rank 0.
+  kNone,
+};
+
 struct SshOptions {
   HostKeyPolicy known_hosts = HostKeyPolicy::kFromConfig;
   bool forward_agent = false;
@@ -89,6 +96,8 @@ struct JobSpec {
   std::string ps_verbose;  ///< PS_VERBOSE of processes; empty: "0".
   bool quiet = false;
   bool prefix = true;
+  /// Not given: kAll, and kLead from the moment on when there are many workers.
+  std::optional<ShownOutput> shown_output;
   std::uint64_t log_limit = 0;  ///< Bytes of a process's output that the volume keeps; 0: all.
 };
 

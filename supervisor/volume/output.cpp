@@ -1,6 +1,9 @@
 #include "supervisor/volume/output.h"
 
+#include <algorithm>
+
 #include "io/asio.h"
+#include "io/clock.h"
 #include "supervisor/volume/client.h"
 
 namespace dt::supervisor {
@@ -8,6 +11,13 @@ namespace {
 
 constexpr Duration kBatchTime = std::chrono::milliseconds(200);
 constexpr std::size_t kBatchBytes = std::size_t{64} << 10;
+
+// What is kept of a worker whose lines are not shown, for the case that it fails.
+constexpr std::size_t kTailLines = 10;
+constexpr std::size_t kTailBytes = 4096;
+constexpr std::size_t kEndedKept = 16;  ///< Workers.
+constexpr std::size_t kEndsShown = 3;   ///< Within kEndsIn.
+constexpr Duration kEndsIn = std::chrono::minutes(1);
 
 std::string file_of(ProcessId process, const Host& host) {
   switch (process.role) {
@@ -23,14 +33,33 @@ std::string file_of(ProcessId process, const Host& host) {
 
 }  // namespace
 
+void ProcessOutput::Unshown::add(bool is_stderr, std::string_view line) {
+  lines.emplace_back(is_stderr, line);
+  bytes += line.size();
+  while (lines.size() > kTailLines || (bytes > kTailBytes && lines.size() > 1)) {
+    bytes -= lines.front().second.size();
+    lines.pop_front();
+  }
+}
+
 void ProcessOutput::open(ProcessId process, const Host& host) {
-  std::string prefix;
-  if (options_.prefix)
-    prefix = process.role == Role::kPrepare
-                 ? fmt::format("[prepare-data {}] ", host.name)
-                 : fmt::format("[{} {}] ", to_string(process), host.name);
-  streams_.try_emplace(process, Stream{options_.folder + "/" + file_of(process, host), "",
-                                       io::LinePrefixer(prefix), io::LinePrefixer(prefix)});
+  if (process.role == Role::kWorker) {
+    const auto first = streams_.lower_bound({Role::kWorker, 0});
+    const bool has_worker = first != streams_.end() && first->first.role == Role::kWorker;
+    lowest_ = has_worker ? std::min(lowest_, process.id) : process.id;
+  }
+  const std::string prefix = options_.prefix ? line_prefix(process, host) : "";
+  streams_.try_emplace(process,
+                       Stream{host, options_.folder + "/" + file_of(process, host), prefix.size(),
+                              io::LinePrefixer(prefix), io::LinePrefixer(prefix)});
+  if (!is_many_) see_many();
+}
+
+void ProcessOutput::see_many() {
+  const auto is_worker = [](const auto& one) { return one.first.role == Role::kWorker; };
+  const auto open = std::count_if(streams_.begin(), streams_.end(), is_worker);
+  is_many_ = std::max(static_cast<std::size_t>(open), options_.workers) > kFewWorkers;
+  if (is_many_ && !options_.shown && on_lead_alone) on_lead_alone();
 }
 
 void ProcessOutput::write(const dt::Output& message) {
@@ -42,15 +71,20 @@ void ProcessOutput::write(const dt::Output& message) {
         fmt::format("\n[dtlaunch: {} bytes of output were lost here]\n", message.lost_before);
   stream.collected += message.bytes;
   if (stream.collected.size() >= kBatchBytes) store(stream);
-  show(message.is_stderr, (message.is_stderr ? stream.err : stream.out).feed(message.bytes));
+  io::LinePrefixer& lines = message.is_stderr ? stream.err : stream.out;
+  show(message.process, stream, message.is_stderr, lines.feed(message.bytes));
 }
 
 void ProcessOutput::close(ProcessId process) {
   const auto it = streams_.find(process);
   if (it == streams_.end()) return;
-  show(false, it->second.out.finish());
-  show(true, it->second.err.finish());
-  store(it->second);
+  Stream& stream = it->second;
+  show(process, stream, false, stream.out.finish());
+  show(process, stream, true, stream.err.finish());
+  show(fold_.up_to_last_of(process));
+  store(stream);
+  if (!stream.unshown.lines.empty()) ended_.emplace_back(process, std::move(stream.unshown));
+  if (ended_.size() > kEndedKept) ended_.pop_front();
   streams_.erase(it);
 }
 
@@ -58,14 +92,68 @@ void ProcessOutput::close_all() {
   while (!streams_.empty()) close(streams_.begin()->first);
 }
 
+// ---------------------------------------------------------------- the console
+
+bool ProcessOutput::is_lead(ProcessId worker) const {
+  const auto rank0 = lead ? lead() : std::nullopt;
+  return worker.id == (rank0 ? rank0->value : lowest_);
+}
+
+void ProcessOutput::show(ProcessId process, Stream& stream, bool is_stderr,
+                         std::string_view lines) {
+  if (lines.empty() || options_.shown == io::ShownOutput::kNone) return;
+  const bool is_by_lead = process.role == Role::kWorker && is_lead_alone();
+  const bool is_hidden = is_by_lead && !is_lead(process);
+  // The lead's lines have none to be equal to.
+  const bool folds = is_many_ && !is_by_lead && stream.prefix > 0;
+  if (!is_hidden && !folds) return console_(is_stderr, lines);
+  while (!lines.empty()) {
+    const std::size_t end = lines.find('\n');
+    if (is_hidden)
+      stream.unshown.add(is_stderr, lines.substr(0, end + 1));
+    else
+      fold_.add(process, stream.host, is_stderr, lines.substr(stream.prefix, end - stream.prefix),
+                io::steady_now());
+    lines.remove_prefix(end + 1);
+  }
+  show(fold_.due(io::steady_now()));
+}
+
+void ProcessOutput::show(const std::vector<LineFold::Line>& lines) const {
+  for (const LineFold::Line& line : lines) console_(line.is_stderr, line.text);
+}
+
+void ProcessOutput::show_end_of(WorkerId worker) {
+  const ProcessId process{Role::kWorker, worker.value};
+  const auto end = std::find_if(ended_.begin(), ended_.end(),
+                                [process](const auto& one) { return one.first == process; });
+  if (end == ended_.end()) return;
+  const Time now = io::steady_now();
+  while (!ends_shown_.empty() && now - ends_shown_.front() > kEndsIn) ends_shown_.pop_front();
+  if (ends_shown_.size() >= kEndsShown) return;
+  ends_shown_.push_back(now);
+  for (const auto& [is_stderr, line] : end->second.lines) console_(is_stderr, line);
+  ended_.erase(end);
+}
+
+// ---------------------------------------------------------------- in batches
+
 io::awaitable<void> ProcessOutput::run() {
-  for (int batches = 0;; ++batches) {
-    co_await io::sleep_for(kBatchTime);
+  static_assert(LineFold::kWait > kBatchTime, "what comes in a sleep is not due before its end");
+  Time batch_at = io::steady_now();
+  for (int batches = 0;;) {
+    const Time until = std::min(batch_at, fold_.due_at().value_or(batch_at));
+    co_await io::sleep_for(until - io::steady_now());
+    const Time now = io::steady_now();
+    show(fold_.due(now));
+    if (now < batch_at) continue;
+    batch_at = now + kBatchTime;
+    const bool shows_progress = batches++ % 5 == 0;
     for (auto& [process, stream] : streams_) {
       store(stream);
-      if (batches % 5 != 0) continue;
-      show(false, stream.out.take_progress());
-      show(true, stream.err.take_progress());
+      if (!shows_progress) continue;
+      show(process, stream, false, stream.out.take_progress());
+      show(process, stream, true, stream.err.take_progress());
     }
   }
 }

@@ -96,6 +96,17 @@ TEST_CASE("job spec: one of a version before this one is read", "[job_spec]") {
   }
 }
 
+TEST_CASE("job spec: whose output is shown may be left open", "[job_spec]") {
+  io::JobSpec spec;
+  for (const auto shown :
+       {std::optional<io::ShownOutput>(), std::optional(io::ShownOutput::kNone)}) {
+    spec.shown_output = shown;
+    const auto back = io::spec_from_json(to_json(spec));
+    REQUIRE(back);
+    CHECK((back->shown_output == shown));
+  }
+}
+
 TEST_CASE("job spec: the way to reach hosts is kept, and an unknown one is refused", "[job_spec]") {
   for (const StarterKind kind : kStarterKinds) {
     io::JobSpec spec;

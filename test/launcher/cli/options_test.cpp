@@ -256,6 +256,7 @@ TEST_CASE("options: every option reaches the spec", "[options]") {
                        "--server-dead-after=9",
                        "--dead-after=8",
                        "--poll-interval=0.25",
+                       "--output=lead",
                        "--no-prefix",
                        "-q",
                        "t"});
@@ -308,6 +309,7 @@ TEST_CASE("options: every option reaches the spec", "[options]") {
   CHECK(spec.rules.liveness.dead_after == 8s);
   CHECK(spec.rules.server_dead_after == 9s);
   CHECK(spec.poll_interval == 250ms);
+  CHECK(spec.shown_output == io::ShownOutput::kLead);
   CHECK_FALSE(spec.prefix);
   CHECK(spec.quiet);
 }

@@ -13,10 +13,13 @@ struct Shown : VolumeLoop {
   std::string console;
   std::unique_ptr<ProcessOutput> output;
 
-  explicit Shown(bool prefix = true) {
+  explicit Shown(bool prefix = true, std::optional<io::ShownOutput> shown = {},
+                 std::size_t workers = 1) {
     ProcessOutput::Options options;
     options.folder = dir.path();
     options.prefix = prefix;
+    options.shown = shown;
+    options.workers = workers;
     auto show = [this](bool is_stderr, std::string_view text) {
       console += (is_stderr ? "E " : "O ");
       console += text;
@@ -92,4 +95,106 @@ TEST_CASE("output: what a host had to drop is said in the file", "[output]") {
   const std::string file = slurp(s.dir / "worker-3.log");
   CHECK(file.find("77 bytes") != std::string::npos);
   CHECK(file.ends_with("b\n"));
+}
+
+namespace {
+
+constexpr std::size_t kMany = ProcessOutput::kFewWorkers + 1;
+
+ProcessId worker(std::uint32_t id) { return {Role::kWorker, id}; }
+
+void open_workers(Shown& s, std::size_t count) {
+  for (std::uint32_t id = 0; id < count; ++id) s.output->open(worker(id), host("h"));
+}
+
+}  // namespace
+
+TEST_CASE("output: of many workers only the lead's lines are shown, and at once", "[output]") {
+  Shown s(true, {}, kMany);
+  std::optional<WorkerId> lead;
+  int said = 0;
+  s.output->lead = [&lead] { return lead; };
+  s.output->on_lead_alone = [&said] { ++said; };
+  open_workers(s, kMany);
+  CHECK(said == 1);
+  s.say(worker(0), "a\n");
+  s.say(worker(1), "b\n");
+  CHECK(s.console == "O [worker 0 h] a\n");  // without a view the lowest id leads
+  lead = WorkerId(1);
+  s.say(worker(0), "c\n");
+  s.say(worker(1), "d\n", true);
+  CHECK(s.console == "O [worker 0 h] a\nE [worker 1 h] d\n");
+}
+
+TEST_CASE("output: where the job has no view, the lead's end makes no other worker the lead",
+          "[output]") {
+  Shown s(true, io::ShownOutput::kLead);
+  open_workers(s, 3);
+  s.output->close(worker(0));
+  s.say(worker(1), "a\n");
+  CHECK(s.console.empty());
+  for (std::uint32_t id = 1; id < 3; ++id) s.output->close(worker(id));
+  for (const std::uint32_t id : {4U, 3U}) s.output->open(worker(id), host("h"));  // a new group
+  s.say(worker(4), "b\n");
+  s.say(worker(3), "c\n");
+  CHECK(s.console == "O [worker 3 h] c\n");
+}
+
+TEST_CASE("output: a fifth worker makes them many", "[output]") {
+  Shown s;
+  int said = 0;
+  s.output->on_lead_alone = [&said] { ++said; };
+  open_workers(s, kMany - 1);
+  s.say(worker(3), "a\n");
+  CHECK(s.console == "O [worker 3 h] a\n");
+  CHECK(said == 0);
+  open_workers(s, kMany);
+  s.say(worker(3), "b\n");
+  CHECK(s.console == "O [worker 3 h] a\n");
+  CHECK(said == 1);
+}
+
+TEST_CASE("output: the last lines of a worker that fails are shown, of the first ones",
+          "[output]") {
+  Shown s(true, io::ShownOutput::kLead);
+  open_workers(s, 8);
+  for (std::uint32_t id = 1; id < 8; ++id) {
+    for (int line = 0; line < 20; ++line) s.say(worker(id), fmt::format("{} {}\n", id, line));
+    s.say(worker(id), "why", true);
+    s.output->close(worker(id));
+  }
+  CHECK(s.console.empty());
+  for (std::uint32_t id = 1; id < 8; ++id) s.output->show_end_of(WorkerId(id));
+  CHECK(s.console.find("[worker 1 h] 1 10\n") == std::string::npos);
+  CHECK(s.console.find("O [worker 1 h] 1 11\n") != std::string::npos);
+  CHECK(s.console.ends_with("E [worker 3 h] why\n"));
+  const std::size_t before = s.console.size();
+  s.output->show_end_of(WorkerId(1));
+  CHECK(s.console.size() == before);
+}
+
+TEST_CASE("output: equal lines of many workers are one, and a worker's end waits for none",
+          "[output]") {
+  Shown s(true, io::ShownOutput::kAll, kMany);
+  open_workers(s, kMany);
+  for (std::uint32_t id = 0; id < kMany; ++id) s.say(worker(id), "step\nhalf a li");
+  CHECK(s.console.empty());
+  REQUIRE(s.until([&] { return !s.console.empty(); }));
+  CHECK(s.console == "O [workers 0-4] step\n");
+  s.output->close(worker(2));
+  CHECK(s.console.ends_with("\nO [worker 2 h] half a li\n"));
+}
+
+TEST_CASE("output: none is shown if none is wanted, and lines as they are are not folded",
+          "[output]") {
+  Shown none(true, io::ShownOutput::kNone);
+  none.output->open(kWorker3, host("h"));
+  none.say(kWorker3, "a\n");
+  none.output->close_all();
+  CHECK(none.console.empty());
+  Shown plain(false, io::ShownOutput::kAll, kMany);
+  open_workers(plain, 2);
+  plain.say(worker(0), "a\n");
+  plain.say(worker(1), "a\n");
+  CHECK(plain.console == "O a\nO a\n");
 }
