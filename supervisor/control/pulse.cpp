@@ -23,7 +23,29 @@ std::string plural(std::uint64_t n, std::string_view what) {
 
 }  // namespace
 
+void Pulse::look_at_boundary(const Boundary& view, Time now) {
+  if (view.epoch() != crossed_to_) {
+    const bool follows =
+        view.epoch() && crossed_to_ && *view.epoch() == crossed_to_->next() && !view.has_returned();
+    // The last arrival and the commit may be one event.
+    crossing_since_ = follows ? std::optional(arrived_at_.value_or(now)) : std::nullopt;
+    crossed_to_ = view.epoch();
+    arrived_at_.reset();
+  }
+  if (crossing_since_ && view.unreleased().empty()) {
+    crossings_.last = now - *crossing_since_;
+    crossings_.all += crossings_.last;
+    ++crossings_.count;
+    crossing_since_.reset();
+  }
+  if (view.arrivals().empty())
+    arrived_at_.reset();
+  else if (!arrived_at_)
+    arrived_at_ = now;
+}
+
 void Pulse::look(const Job& job, Time now) {
+  look_at_boundary(job.boundary(), now);
   const auto& epoch = job.boundary().epoch();
   if (epoch != epoch_) {
     // Back at a checkpoint, or a supervisor's first look: no epoch has been seen from its begin.
@@ -37,7 +59,10 @@ void Pulse::look(const Job& job, Time now) {
   if (checkpoint != checkpoint_) {
     checkpoint_ = checkpoint;
     checkpoint_at_.reset();
-    if (has_looked_ && checkpoint) checkpoint_at_ = now;
+    if (has_looked_ && checkpoint) {
+      checkpoint_at_ = now;
+      ++checkpoints_;
+    }
   }
   has_looked_ = true;
 }

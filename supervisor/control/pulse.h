@@ -1,5 +1,6 @@
-/// A job's progress, for people: the duration of an epoch, the age of the last boundary and
-/// checkpoint, restarts; and each process's rate, memory and last output. It only observes.
+/// A job's progress, for people and for monitoring: the duration of epochs and boundaries, the age
+/// of the last boundary and checkpoint, restarts; and each process's rate, memory and last output.
+/// It only observes.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include "core/protocol/control_messages.h"
 
 namespace dt {
+class Boundary;
 class Job;
 struct Note;
 }  // namespace dt
@@ -26,6 +28,8 @@ class Pulse {
   // Input.
   /// Call it after the job machine has handled events.
   void look(const Job& job, Time now);
+  /// The part of look() that sees boundaries.
+  void look_at_boundary(const Boundary& view, Time now);
   /// Counts the restarts in notes.
   void told(const Note& note);
   void progress(WorkerId worker, std::uint64_t step, Time now);
@@ -42,6 +46,15 @@ class Pulse {
   [[nodiscard]] std::optional<double> boundary_age_s(Time now) const;
   [[nodiscard]] std::optional<double> checkpoint_age_s(Time now) const;
   [[nodiscard]] std::uint64_t restarts() const { return restarts_; }
+  /// Checkpoints that became the newest.
+  [[nodiscard]] std::uint64_t checkpoints() const { return checkpoints_; }
+  /// Boundaries from one epoch to the next, each from its first arrival to its last release.
+  struct Crossings {
+    std::uint64_t count = 0;
+    Duration all{};   ///< Their sum.
+    Duration last{};  ///< Of the last one.
+  };
+  [[nodiscard]] const Crossings& crossings() const { return crossings_; }
   struct Process {
     std::optional<double> steps_per_s;
     std::optional<Time> output_at;
@@ -71,10 +84,16 @@ class Pulse {
 
   std::deque<Time> boundaries_;  ///< Boundaries of consecutive epochs, the newest last.
   std::optional<Epoch> epoch_;
+  std::optional<Epoch> crossed_to_;
+  std::optional<Time> arrived_at_;      ///< The first arrival at the next boundary.
+  std::optional<Time> crossing_since_;  ///< That of the boundary before this epoch, until its last
+                                        ///< release.
+  Crossings crossings_;
   std::optional<Epoch> checkpoint_;
   std::optional<Time> checkpoint_at_;  ///< It was seen to become the newest.
   bool has_looked_ = false;
   std::uint64_t restarts_ = 0;
+  std::uint64_t checkpoints_ = 0;
   std::map<ProcessId, Observed> processes_;
 };
 

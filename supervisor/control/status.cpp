@@ -96,11 +96,16 @@ json gpus_json(const StatusInput& in) {
 }
 
 json pulse_json(const StatusInput& in) {
+  const Pulse::Crossings& crossings = in.pulse.crossings();
   return {{"text", in.pulse.line(in.job, in.pulse_now, in.uptime_s)},
           {"epoch_s", or_null(in.pulse.epoch_s())},
           {"boundary_age_s", or_null(in.pulse.boundary_age_s(in.pulse_now))},
           {"checkpoint_age_s", or_null(in.pulse.checkpoint_age_s(in.pulse_now))},
-          {"restarts", in.pulse.restarts()}};
+          {"restarts", in.pulse.restarts()},
+          {"checkpoints", in.pulse.checkpoints()},
+          {"boundaries", crossings.count},
+          {"boundaries_s", seconds(crossings.all)},
+          {"last_boundary_s", crossings.count > 0 ? json(seconds(crossings.last)) : json(nullptr)}};
 }
 
 /// Why a starting worker waits, if the job machine has no reason.
@@ -197,6 +202,7 @@ json servers_json(const StatusInput& in) {
                    {"address", s.address},
                    {"port", s.port},
                    {"pid", notes.pid},
+                   {"resident_bytes", or_null(in.pulse.of({Role::kServer, id.value}).resident)},
                    {"device", notes.device},
                    {"device_note", notes.device_note}});
   }
@@ -285,6 +291,7 @@ json checkpoint_json(const StatusInput& in) {
           {"interval_s", seconds(in.spec.rules.checkpoint_interval)},
           {"none_because", checkpoints.no_checkpoints(in.job.servers().hosts())},
           {"newest", or_null(checkpoints.newest())},
+          {"bytes", checkpoints.bytes() > 0 ? json(checkpoints.bytes()) : json(nullptr)},
           {"writing", or_null(checkpoints.saving())},
           {"trouble", checkpoints.trouble()}};
 }

@@ -6,7 +6,10 @@
 ///      "waiting":"why the next boundary waits",
 ///      "leaving":as of a host: all hosts go away, and the job ends; or null,
 ///      "pulse":{"text":"all of it in a line","epoch_s":n|null,"boundary_age_s":n|null,
-///               "checkpoint_age_s":n|null,"restarts"}, as this supervisor has seen it,
+///               "checkpoint_age_s":n|null,"restarts","checkpoints":that were completed,
+///               "boundaries":from one epoch to the next,"boundaries_s":their sum, each from its
+///               first arrival to its last release,"last_boundary_s":n|null}, as this supervisor
+///               has seen it,
 ///      "on_change":"refuse",        --on-change
 ///      "group_restarts":0,          --on-change restart: groups after the first one
 ///      "not_open":"why nothing joins: no worker has opened a kvstore yet",
@@ -20,6 +23,7 @@
 ///                  "stalls":{"for_s","waited_for","process":"what it does, by its kernel"}|null,
 ///                  "gpus":[index...]}],
 ///      "servers":[{"id","host","state":"starting|listening|silent","address","port","pid",
+///                  "resident_bytes":n|null,
 ///                  "silent_s":n|null,"process":"what it does then, by its kernel",
 ///                  "device":"cpu|cuda:0","device_note":"its name, or why there is none"}],
 ///      "hosts":[{"host","wanted","beyond_limit":workers beyond --max-workers,"link",
@@ -29,7 +33,8 @@
 ///                "leaving":{"why","in_s":n|null: at no known time,"text":"what becomes of its
 ///                           workers and servers"}|null,
 ///                "reach_command":only where the check is "reach": to try by hand}],
-///      "checkpoint":{"every":epochs,"interval_s","newest":epoch|null,"writing":epoch|null,
+///      "checkpoint":{"every":epochs,"interval_s","newest":epoch|null,"bytes":of the newest|null,
+///                    "writing":epoch|null,
 ///                    "trouble":"why the last one was given up",
 ///                    "none_because":"that there is no place for one, why, and what that means"},
 ///      "rolling_back":{"to_epoch","why"}|null,

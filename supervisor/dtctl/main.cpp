@@ -32,6 +32,7 @@
 #include "launcher/cli/supervisor_process.h"
 #include "supervisor/dtctl/file_tail.h"
 #include "supervisor/dtctl/job_wait.h"
+#include "supervisor/dtctl/metrics_text.h"
 #include "supervisor/dtctl/status_text.h"
 #include "supervisor/dtctl/why_text.h"
 
@@ -52,6 +53,7 @@ constexpr const char* kHelp =
     "                                members, newcomers, servers, host_worker; --watch: every "
     "second;\n"
     "                                --all: a line for each, also of many that say the same\n"
+    "  metrics                       the status for Prometheus, in its text format\n"
     "  why HOST                      its state, what failed there, the next try, what would help\n"
     "  add HOST [slots=N] [via=KIND] one more worker (or N) on HOST, from the next epoch on\n"
     "  remove HOST                   HOST's added workers leave at the next epoch\n"
@@ -265,6 +267,16 @@ io::awaitable<int> status(Arguments args) {
     if (!args.watch) co_return kExitOk;
     co_await io::sleep_for(1s);
   }
+}
+
+io::awaitable<int> metrics(Arguments args) {
+  const Connected to = need(co_await connect(args), kExitNoJob);
+  auto reply = co_await ask(*to.client, "status");
+  if (!reply && reply.error().kind == ErrorKind::kClosed)
+    throw Failed{no_answer(args, to.job), kExitNoJob};
+  const std::string status = need(std::move(reply));
+  fmt::print("{}", need(metrics_text(status)));
+  co_return kExitOk;
 }
 
 io::awaitable<int> why(Arguments args) {
@@ -527,7 +539,7 @@ const std::map<std::string, Command>& commands() {
       {"stop", {stop}},         {"logs", {logs, true}}, {"events", {events}},
       {"console", {console}},   {"version", {version}}, {"help", {help, true}},
       {"resume", {resume}},     {"why", {why, true}},   {"wait", {wait, true}},
-      {"leave", {leave, true}},
+      {"leave", {leave, true}}, {"metrics", {metrics}},
   };
   return all;
 }

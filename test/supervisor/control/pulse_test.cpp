@@ -1,5 +1,6 @@
 #include "supervisor/control/pulse.h"
 
+#include "core/job/boundary.h"
 #include "test/support/catch.h"
 
 using namespace dt;
@@ -52,4 +53,49 @@ TEST_CASE("pulse: samples per second are those of the last ten seconds", "[statu
   CHECK(*pulse.samples_per_s(process, Time(20s)) == Approx(64));
   CHECK(*pulse.samples_per_s(process, Time(25s)) == Approx(32));  // half of them without a sample
   CHECK_FALSE(pulse.samples_per_s(process, Time(31s)));
+}
+
+TEST_CASE("pulse: a boundary lasts from the first arrival to the last release", "[status]") {
+  Pulse pulse;
+  Boundary view;
+  const auto arrives = [&](std::uint32_t worker, std::uint32_t epoch, Duration at) {
+    static_cast<void>(view.arrive(WorkerId(worker), Epoch(epoch)));
+    pulse.look_at_boundary(view, Time(at));
+  };
+  const auto begins = [&](std::uint32_t epoch, Duration at) {
+    for (const auto& [worker, named] : std::map(view.arrivals())) view.await_release(worker);
+    view.begin_epoch(Epoch(epoch));
+    pulse.look_at_boundary(view, Time(at));
+  };
+  const auto released = [&](std::uint32_t worker, Duration at) {
+    view.released(WorkerId(worker));
+    pulse.look_at_boundary(view, Time(at));
+  };
+  view.begin({WorkerId(0), WorkerId(1)});
+  // The start is no boundary between epochs.
+  arrives(0, 0, 1s);
+  begins(0, 9s);
+  released(0, 9s);
+  CHECK(pulse.crossings().count == 0);
+  arrives(0, 1, 20s);
+  arrives(1, 1, 22s);
+  begins(1, 23s);
+  released(0, 24s);
+  CHECK(pulse.crossings().count == 0);
+  released(1, 25s);
+  CHECK(pulse.crossings().count == 1);
+  CHECK(pulse.crossings().last == 5s);
+  // Arrival and commit as one event.
+  static_cast<void>(view.arrive(WorkerId(0), Epoch(2)));
+  begins(2, 40s);
+  released(0, 41s);
+  CHECK(pulse.crossings().count == 2);
+  CHECK(pulse.crossings().last == 1s);
+  CHECK(pulse.crossings().all == 6s);
+  // A return to a checkpoint is none.
+  view.roll_back(Generation(7), Epoch(3));
+  arrives(0, 3, 50s);
+  begins(3, 60s);
+  released(0, 61s);
+  CHECK(pulse.crossings().count == 2);
 }
