@@ -4,10 +4,17 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/slurm.sh"
 SLURM_GRES=gpu:4 slurm_up 3
-# What a worker sees, one variable a line; nothing of it is read before all of it is there.
+# What a worker sees, one variable a line; nothing of it is read before all of it is there. It stays until every worker
+# has begun: MASTER_ADDR is of the lowest rank that is there.
 cat >"$T/show" <<'EOT'
 #!/bin/bash
 { echo "cores=$(nproc)"; env; } >"$1/seen-$RANK.new" && mv "$1/seen-$RANK.new" "$1/seen-$RANK"
+for _ in {1..600}; do
+  there=("$1"/seen-?)
+  [ ${#there[@]} -lt "$WORLD_SIZE" ] || exit 0
+  sleep 0.1
+done
+exit 1
 EOT
 chmod 755 "$T/show"
 sees() { grep -Eqx -- "$2" "$T/seen-$1" || fail "worker $1 does not see $2: $(sort "$T/seen-$1")"; }
