@@ -31,7 +31,7 @@ _pids+=($!)
 wait_for 5 '[ -s "$T/port" ]'
 fails 67 "port $(cat "$T/port").*in use" -n 1 --server-port "$(cat "$T/port")" "$DT_BIN/mlp_worker" --epochs 1
 
-fails 67 'no network interface nosuch0 .*--interface' -n 1 --interface nosuch0 "$DT_BIN/mlp_worker" --epochs 1
+fails 67 'no network interface nosuch0, .*--interface' -n 1 --interface nosuch0 "$DT_BIN/mlp_worker" --epochs 1
 run interface dtlaunch -n 1 --interface lo "$DT_BIN/mlp_worker" --epochs 1 --steps-per-epoch 2
 expect_status 0
 

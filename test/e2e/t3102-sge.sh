@@ -17,7 +17,7 @@ dtctl() { in_sge "$DT_BIN/dtctl" --job-dir "$JOB" "$@"; }
 
 in_sge qsub -V -o "$T/home/job.txt" -j y -pe mpi 2 "$T/job.sh" >"$T/qsub.txt" || fail "qsub: $(cat "$T/qsub.txt")"
 number=$(sed -nE 's/^Your job ([0-9]+) .*/\1/p' "$T/qsub.txt")
-PATIENCE=40 awaits --start 'epoch>=1' || fail "$(cat "$T/home/job.txt")"
+PATIENCE=120 awaits --start 'epoch>=1' || fail "$(cat "$T/home/job.txt")"
 echo g2 >>host_worker
 changed "ADDED g2"
 members 0,1

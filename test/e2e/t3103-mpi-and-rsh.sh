@@ -13,7 +13,7 @@ expect_output refused '\{command\} is missing'
 run refused dtlaunch -n 1 --launcher slurm true
 expect_status 2
 echo h1 >"$T/h1"
-run refused dtlaunch -n 1 -s 0 -H "$T/h1" --launcher command --rsh 'no-such-starter {host} {command}' true
+run refused dtlaunch --start-timeout 3 -n 1 -s 0 -H "$T/h1" --launcher command --rsh 'no-such-starter {host} {command}' true
 expect_status 65
 expect_output refused 'h1: no-such-starter is not installed here, or not in PATH'
 run dry dtlaunch -n 1 -H "$T/h1" --launcher mpi --dry-run true
