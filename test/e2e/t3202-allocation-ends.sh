@@ -7,7 +7,7 @@
 export SLURM_JOB_ID=1
 worker=("$DT_BIN/elastic_worker" --log "$T/w%i.jsonl" --samples 200 --steps-per-epoch 20 --step-ms 20 --epochs)
 
-start job dtlaunch -n 1 -s 1 --auto-resume --notice-grace 8s --notice-margin 3s "${worker[@]}" 100000
+start job dtlaunch --launcher local -n 1 -s 1 --auto-resume --notice-grace 8s --notice-margin 3s "${worker[@]}" 100000
 PATIENCE=30 awaits --start 'epoch>=1'
 expect_output job 'no job was started in this folder.*: it begins'
 kill -TERM "$PID"
@@ -17,11 +17,11 @@ expect_output job 'every host goes away, and the checkpoint of epoch [0-9]+ is t
 
 say "it goes on"
 rm -f "$T"/w*.jsonl
-start job dtlaunch -n 1 -s 1 --auto-resume --notice-grace 8s "${worker[@]}" 100000
+start job dtlaunch --launcher local -n 1 -s 1 --auto-resume --notice-grace 60s "${worker[@]}" 100000
 PATIENCE=30 awaits --start 'epoch>=1'
 expect_output job 'ended with exit code 75 .*: it goes on with epoch [0-9]+ from'
 epoch=$(sed -nE 's/.*it goes on with epoch ([0-9]+) from.*/\1/p' "$T/job.out")
-[ "$(head -n 1 "$T/w0.jsonl" | sed -E 's/.*"epoch":([0-9]+).*/\1/')" = "$epoch" ] || fail "it did not go on with epoch $epoch"
+[ "$(grep -m 1 '"event":"step"' "$T/w0.jsonl" | sed -E 's/.*"epoch":([0-9]+).*/\1/')" = "$epoch" ] || fail "it did not go on with epoch $epoch"
 kill -TERM "$PID"
 STEP=0.2 wait_for 5 'grep -q "this allocation ends" "$T/job.out"' || fail "TERM is not taken for a notice"
 sleep 1.1
@@ -30,10 +30,10 @@ finished dtlaunch "$PID" 20
 expect_status 130
 
 say "another command begins"
-run job dtlaunch -n 1 -s 1 --auto-resume "${worker[@]}" 2
+run job dtlaunch --launcher local -n 1 -s 1 --auto-resume "${worker[@]}" 2
 expect_status 0
 expect_output job 'ran another command: it begins'
-run job dtlaunch -n 1 -s 1 --auto-resume "${worker[@]}" 2
+run job dtlaunch --launcher local -n 1 -s 1 --auto-resume "${worker[@]}" 2
 expect_status 0
 expect_output job 'has finished: it begins'
 expect_nothing_left
