@@ -1,4 +1,4 @@
-# timeout=240 cost=30 schedulers
+# timeout=240 cost=30 schedulers nightly
 # An elastic job inside a gridengine job, by qrsh -inherit: it grows and shrinks, each qrsh is killed, and
 # qdel leaves nothing.
 . "$(dirname "$0")/lib.sh"

@@ -8,7 +8,7 @@ SLURM_GRES=gpu:4 slurm_up 3
 # has begun: MASTER_ADDR is of the lowest rank that is there.
 cat >"$T/show" <<'EOT'
 #!/bin/bash
-{ echo "cores=$(nproc)"; env; } >"$1/seen-$RANK.new" && mv "$1/seen-$RANK.new" "$1/seen-$RANK"
+{ echo "cores=$(env -u OMP_NUM_THREADS nproc)"; env; } >"$1/seen-$RANK.new" && mv "$1/seen-$RANK.new" "$1/seen-$RANK"
 for _ in {1..600}; do
   there=("$1"/seen-?)
   [ ${#there[@]} -lt "$WORLD_SIZE" ] || exit 0
