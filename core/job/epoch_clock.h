@@ -34,7 +34,7 @@ class EpochClock {
   std::uint64_t last_steps_ = 0;
   std::uint64_t before_ = 0;  ///< Steps that were done before the epoch began.
   std::optional<std::uint64_t> step_;
-  std::uint64_t last_step_ = 0;  ///< Of the epoch before.
+  std::uint64_t last_step_ = 0;  ///< Last step of the epoch before.
   Time stepped_at_{};
 };
 

@@ -170,7 +170,7 @@ class HostTable {
 
   JobContext& job_;
   std::map<Host, HostState> hosts_;
-  std::map<Host, StarterKind> vias_;  ///< Of those hosts for which one is given.
+  std::map<Host, StarterKind> vias_;  ///< Only hosts with a given way.
   Liveness liveness_;
   StartFailures start_failures_;
   bool found_an_agent_ = false;

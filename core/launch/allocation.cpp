@@ -16,7 +16,7 @@ using host_names::Parsed;
 using host_names::shown;
 using Text = std::string_view;
 
-constexpr std::uint32_t kMostSlots = 10'000;  ///< Of one host: sums stay far below 2^32.
+constexpr std::uint32_t kMostSlots = 10'000;  ///< A host's; sums stay below 2^32.
 /// Above it a list of names for people ends with "...".
 constexpr std::size_t kNamesShown = 4;
 

@@ -28,7 +28,7 @@ enum class HostKeyPolicy { kStrict, kAcceptNew, kOff, kFromConfig };
 /// Whose output the terminal shows. The files in the job folder are always whole.
 enum class ShownOutput {
   kAll,
-  kLead,  ///< Of the workers that of rank 0.
+  kLead,  ///< Only the worker of rank 0.
   kNone,
 };
 

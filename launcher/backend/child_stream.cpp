@@ -44,7 +44,7 @@ struct Program {
   asio::posix::stream_descriptor pidfd;
   asio::posix::stream_descriptor errors;
   std::array<char, 4096> piece{};
-  std::string tail;  ///< Of stderr.
+  std::string tail;  ///< The last of stderr.
   std::optional<int> status;
   asio::steady_timer ended;
   asio::steady_timer last_call;

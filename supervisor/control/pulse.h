@@ -52,7 +52,7 @@ class Pulse {
   struct Crossings {
     std::uint64_t count = 0;
     Duration all{};   ///< Their sum.
-    Duration last{};  ///< Of the last one.
+    Duration last{};  ///< The latest one's.
   };
   [[nodiscard]] const Crossings& crossings() const { return crossings_; }
   struct Process {

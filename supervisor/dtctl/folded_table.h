@@ -19,7 +19,7 @@ enum class Column {
 
 struct Cell {
   std::string text;
-  double amount = 0;  ///< Of kAmount.
+  double amount = 0;  ///< The value of kAmount.
   /// Rows with cells of different kinds are not folded. Of kSame: what many rows say in place of
   /// their texts; empty: the text.
   std::string kind = {};

@@ -95,7 +95,7 @@ class ProcessOutput {
   bool is_many_ = false;      ///< There have been many workers.
   std::uint32_t lowest_ = 0;  ///< The lowest id of the workers that run together.
   LineFold fold_;
-  std::deque<std::pair<ProcessId, Unshown>> ended_;  ///< Of workers that ended last.
+  std::deque<std::pair<ProcessId, Unshown>> ended_;  ///< The workers that ended last.
   std::deque<Time> ends_shown_;                      ///< By show_end_of, in the last minute.
 };
 
