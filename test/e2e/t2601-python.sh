@@ -34,5 +34,6 @@ changed 'ADDED localhost' 'REMOVED localhost' 'ADDED localhost' 'REMOVED localho
 happens worker_removed 'worker 2 .*(exit|left|0)'
 some_epochs 2
 [ "$(last 0 world)" = 1 ] || fail "the view has still $(last 0 world) workers"
-! grep -hE 'Warning|Traceback|Error' "$JOB"/.dtlaunch/*/logs/worker-*.log || fail "a worker complains"
+# Worker 1's processes may complain: they lose the process that they send batches to.
+! grep -hE 'Warning|Traceback|Error' "$JOB"/.dtlaunch/*/logs/worker-[02].log || fail "a worker complains"
 end_job
