@@ -34,7 +34,7 @@ class SelfTest(unittest.TestCase):
                 return selftest.run(), said.getvalue()
 
         is_well, said = run()
-        self.assertTrue(is_well and said.count("passed:") == 3, said)
+        self.assertTrue(is_well and said.count("passed:") == 4, said)
         right, selftest._sgd = selftest._sgd, lambda p: torch.optim.SGD(p, 0.2)
         try:
             is_well, said = run()
