@@ -27,12 +27,14 @@ MAY = {
     "launcher/agent": "core/base core/launch core/protocol io io/job launcher",
     "launcher/backend": "core/base core/files core/launch io launcher",
     "launcher/backend/ssh": "core/base core/files io io/job launcher launcher/backend",
+    "launcher/reach": "core/base core/files core/launch core/protocol io io/job launcher launcher/backend"
+                      " launcher/backend/ssh",
     "launcher/cli": "core/* io io/job launcher",
     "supervisor/hosts": "core/* io io/job launcher/backend",
     "supervisor/volume": "core/* io io/job",
     "supervisor/control": "core/* io io/job",
     "supervisor/dtctl": "core/base core/files core/protocol io io/job launcher/cli",
-    "supervisor": "core/* io io/job launcher launcher/backend launcher/backend/ssh"
+    "supervisor": "core/* io io/job launcher launcher/backend launcher/backend/ssh launcher/reach"
                   " supervisor/hosts supervisor/volume supervisor/control",
     "kvstore/protocol": "core/base",
     "kvstore/compute/kernels": "",

@@ -16,12 +16,10 @@
 #include "io/flags.h"
 #include "io/job/control_protocol.h"
 #include "io/subprocess.h"
-#include "launcher/backend/command.h"
 #include "launcher/backend/local.h"
 #include "launcher/backend/ssh/ssh.h"
 #include "launcher/backend/ssh/sync.h"
-#include "launcher/backend/ways.h"
-#include "launcher/bundle_use.h"
+#include "launcher/reach/ways.h"
 #include "supervisor/paced_loop.h"
 #include "supervisor/supervisor.h"
 #include "supervisor/volume/helper.h"
@@ -75,38 +73,6 @@ io::Flags flags_of(CommandLine& line) {
   // clang-format on
 }
 
-/// The programs for hosts, from this program's folder, and where it is there the Python package
-/// with its library. The programs need no library that a host with glibc and an sshd lacks.
-std::vector<std::string> bundle_files() {
-  const auto folder = io::program_folder();
-  std::vector<std::string> files{(folder / "dtagent").string(), (folder / "dtserver").string()};
-  // For --prepare-data.
-  if (const auto check = folder / "dtgpucheck"; std::filesystem::exists(check))
-    files.push_back(check.string());
-  const auto package = folder / launcher::kPythonPackage;
-  for (const char* place : {DT_LIBRARY_FOLDERS}) {
-    const auto library = folder / place / "libdtkv.so.0";
-    if (!std::filesystem::exists(package) || !std::filesystem::exists(library)) continue;
-    files.insert(files.end(),
-                 {package.lexically_normal().string(), library.lexically_normal().string()});
-    break;
-  }
-  return files;
-}
-
-/// What reaches hosts in that way.
-std::unique_ptr<launcher::Backend> make_way(io::asio::io_context& context, const io::JobSpec& spec,
-                                            StarterKind kind, io::Log& log) {
-  if (kind == StarterKind::kLocal) return std::make_unique<launcher::LocalBackend>();
-  if (kind != StarterKind::kSsh)
-    return std::make_unique<launcher::CommandBackend>(
-        context.get_executor(), io::starter_for(spec, kind), bundle_files(), log);
-  launcher::SshLimits limits;
-  limits.handshake = 2 * spec.ssh.connect_timeout;
-  return std::make_unique<launcher::SshBackend>(context.get_executor(), spec.ssh, bundle_files(),
-                                                log, limits);
-}
-
 io::awaitable<Result<void>> refuse_sync(Host host) {
   co_return fail(ErrorKind::kInvalid, "{}: --sync-dst-dir copies over ssh alone", host);
 }
@@ -116,13 +82,11 @@ std::unique_ptr<launcher::Backend> make_backend(io::asio::io_context& context,
                                                 supervisor::SupervisorOptions& options,
                                                 io::Log& log) {
   if (io::is_local(options.spec)) return std::make_unique<launcher::LocalBackend>();
-  const auto spec = std::make_shared<const io::JobSpec>(options.spec);
-  auto ways = std::make_unique<launcher::WaysBackend>(
-      [spec](const Host& host) { return io::way_to(*spec, host); },
-      [spec, &context, &log](StarterKind kind) { return make_way(context, *spec, kind, log); });
-  if (!spec->sync_dst_dir.empty()) {
+  const io::JobSpec& spec = options.spec;
+  auto ways = launcher::make_ways(context, spec, log);
+  if (!spec.sync_dst_dir.empty()) {
     const std::string source = std::filesystem::current_path().string();
-    const std::string destination = spec->sync_dst_dir;
+    const std::string destination = spec.sync_dst_dir;
     auto window = std::make_shared<launcher::Semaphore>(context.get_executor(), launcher::kSyncs);
     options.sync = [all = ways.get(), window, source, destination](Host host) {
       auto* ssh = dynamic_cast<launcher::SshBackend*>(&all->of(host));

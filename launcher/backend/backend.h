@@ -14,6 +14,8 @@
 
 namespace dt::launcher {
 
+class Exec;
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -26,6 +28,9 @@ class Backend {
   /// The literal address at which this backend has reached the host; empty: it has not, or by way
   /// of another machine, which alone may know the address.
   [[nodiscard]] virtual std::string address(const Host& host) const = 0;
+  /// Runs any command on the hosts, over the same connections; null: this backend runs the agent
+  /// alone. As old as the backend.
+  [[nodiscard]] virtual Exec* exec(const Host&) { return nullptr; }
   /// What delays reaching a host at this moment, as a sentence; empty: nothing does.
   [[nodiscard]] virtual std::string doing(const Host&) const { return {}; }
   /// The host is not needed any more: closes what was kept open for its next stream.

@@ -241,6 +241,8 @@ std::string CommandBackend::reach_command(const Host& host) const {
   return line + "</dev/null";
 }
 
+Exec* CommandBackend::exec(const Host&) { return &parts_->exec; }
+
 awaitable<Result<CommandResult>> CommandBackend::run(Host host, std::string script,
                                                      std::string input, Duration deadline) {
   const auto parts = parts_;

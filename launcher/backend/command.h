@@ -37,6 +37,7 @@ class CommandBackend final : public Backend {
   [[nodiscard]] std::string address(const Host& host) const override;
   [[nodiscard]] std::string doing(const Host& host) const override;
   [[nodiscard]] std::string reach_command(const Host& host) const override;
+  [[nodiscard]] Exec* exec(const Host&) override;
 
   /// Runs a short script to its end on the host: see run_command().
   io::awaitable<Result<CommandResult>> run(Host host, std::string script, std::string input,

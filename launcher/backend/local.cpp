@@ -1,11 +1,19 @@
 #include "launcher/backend/local.h"
 
+#include "core/launch/starter.h"
 #include "io/subprocess.h"
 #include "launcher/backend/child_stream.h"
 
 namespace dt::launcher {
 
 using io::awaitable;
+
+awaitable<Result<std::unique_ptr<ExecStream>>> LocalExec::open(Host, std::string script) {
+  ChildProgram shell;
+  shell.path = kHostShell;
+  shell.argv = {"sh", "-c", std::move(script)};
+  co_return start_child(co_await io::asio::this_coro::executor, shell);
+}
 
 LocalBackend::LocalBackend(std::string program)
     : program_(program.empty() ? (io::program_folder() / "dtagent").string() : std::move(program)) {

@@ -5,8 +5,17 @@
 #include <string>
 
 #include "launcher/backend/backend.h"
+#include "launcher/backend/exec.h"
 
 namespace dt::launcher {
+
+/// Runs scripts here, whatever the host is.
+class LocalExec final : public Exec {
+ public:
+  boost::asio::awaitable<Result<std::unique_ptr<ExecStream>>> open(Host host,
+                                                                   std::string script) override;
+  [[nodiscard]] std::string address(const Host&) const override { return "127.0.0.1"; }
+};
 
 class LocalBackend final : public Backend {
  public:
@@ -19,9 +28,11 @@ class LocalBackend final : public Backend {
       Host host, std::vector<std::string> argv) override;
   /// 127.0.0.1
   [[nodiscard]] std::string address(const Host&) const override { return "127.0.0.1"; }
+  [[nodiscard]] Exec* exec(const Host&) override { return &exec_; }
 
  private:
   std::string program_;
+  LocalExec exec_;
 };
 
 }  // namespace dt::launcher

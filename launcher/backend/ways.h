@@ -28,6 +28,7 @@ class WaysBackend final : public Backend {
     return of(host).address(host);
   }
   [[nodiscard]] std::string doing(const Host& host) const override { return of(host).doing(host); }
+  [[nodiscard]] Exec* exec(const Host& host) override { return of(host).exec(host); }
   void disconnect(const Host& host) override { of(host).disconnect(host); }
   [[nodiscard]] std::string reach_command(const Host& host) const override {
     return of(host).reach_command(host);

@@ -62,6 +62,8 @@ awaitable<Result<std::unique_ptr<CommandStream>>> SshBackend::start(Host host,
   co_return co_await start_command(parts->pool, host, shell_command);
 }
 
+Exec* SshBackend::exec(const Host&) { return &parts_->pool; }
+
 void SshBackend::disconnect(const Host& host) { parts_->pool.disconnect(host); }
 
 std::string SshBackend::doing(const Host& host) const { return parts_->bring_up.doing(host); }

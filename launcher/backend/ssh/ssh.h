@@ -53,6 +53,7 @@ class SshBackend final : public Backend {
                                                                        std::string shell_command);
 
   [[nodiscard]] std::string reach_command(const Host& host) const override;
+  [[nodiscard]] Exec* exec(const Host&) override;
 
   /// Ends the connections to a host, as a broken network would.
   void disconnect(const Host& host) override;
