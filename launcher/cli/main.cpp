@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <random>
 #include <ranges>
@@ -25,6 +24,7 @@
 #include "io/subprocess.h"
 #include "launcher/cli/allocation_probe.h"
 #include "launcher/cli/console.h"
+#include "launcher/cli/hosts_file.h"
 #include "launcher/cli/options.h"
 #include "launcher/cli/placement.h"
 #include "launcher/cli/resume.h"
@@ -55,22 +55,6 @@ Environment environment() {
     return value ? std::optional<std::string>(value) : std::nullopt;
   };
   return {.cwd = present_folder(), .variable = variable, .version = version_text("dtlaunch")};
-}
-
-/// The hosts file's text; empty without a file.
-Result<std::string> read_hosts(const std::string& path) {
-  if (path.empty()) return std::string();
-  constexpr std::size_t kLargest = std::size_t{16} << 20;
-  std::error_code ec;
-  if (fs::is_directory(path, ec))
-    return fail(ErrorKind::kInvalid, "hosts file {}: it is a folder; give a file", path);
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return tl::unexpected(errno_error(errno, "hosts file " + path));
-  std::string text;
-  for (char c; text.size() <= kLargest && file.get(c);) text.push_back(c);
-  if (text.size() > kLargest)
-    return fail(ErrorKind::kInvalid, "hosts file {}: larger than 16 MiB", path);
-  return text;
 }
 
 Result<void> check_folder(io::JobSpec& spec) {
@@ -334,7 +318,7 @@ Result<std::optional<Allocation>> allocation_for(const Options& options,
 
 /// The job that the options ask for. Else the exit code: why is printed.
 tl::expected<io::JobSpec, int> planned(const Options& options) {
-  const auto hosts = read_hosts(options.hostfile);
+  const auto hosts = read_hosts_file(options.hostfile);
   if (!hosts) return tl::unexpected(refuse(hosts.error()));
   const auto allocation = allocation_for(options, *hosts);
   if (!allocation) return tl::unexpected(refuse(allocation.error()));

@@ -1,0 +1,17 @@
+/// Texts of hosts that the user gives: files, and words of a command line.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "core/base/result.h"
+
+namespace dt::launcher {
+
+/// A hosts file's text; empty without a file. At most 16 MiB. Errors name the file.
+[[nodiscard]] Result<std::string> read_hosts_file(const std::string& path);
+
+/// "a,b[1,3]" as lines of a hosts file: a comma outside of brackets ends a line.
+[[nodiscard]] std::string lines_of_words(std::string_view words);
+
+}  // namespace dt::launcher
