@@ -11,8 +11,8 @@
 #include "core/job/job.h"
 #include "io/clock.h"
 #include "io/task_group.h"
+#include "launcher/host_address.h"
 #include "supervisor/agent_reports.h"
-#include "supervisor/hosts/host_address.h"
 
 namespace dt::supervisor {
 
@@ -175,8 +175,8 @@ void HostLinks::admitted(const Host& host, const AgentState& state) {
   const AllocatedNode* node = node_of(host, spec_.allocation);
   if (node && io::way_to(spec_, host) != spec_.allocation->kind) node = nullptr;
   h.address = io::is_local(spec_) ? dialed
-              : node              ? node_address(*node, state)
-                                  : host_address(host, dialed, state);
+              : node              ? launcher::node_address(*node, state)
+                                  : launcher::host_address(host, dialed, state);
   reports_.admitted(host, state);
   shell_.post(AgentAttached{host, state.boot_id, state.incarnation, state.processes, state.place});
   reports_.attached(host, state);

@@ -13,15 +13,15 @@ namespace {
 
 /// What reaches hosts in that way.
 std::unique_ptr<Backend> make_way(io::asio::io_context& context, const io::JobSpec& spec,
-                                            StarterKind kind, io::Log& log) {
+                                  StarterKind kind, io::Log& log) {
   if (kind == StarterKind::kLocal) return std::make_unique<LocalBackend>();
   if (kind != StarterKind::kSsh)
-    return std::make_unique<CommandBackend>(
-        context.get_executor(), io::starter_for(spec, kind), bundle_files(), log);
+    return std::make_unique<CommandBackend>(context.get_executor(), io::starter_for(spec, kind),
+                                            bundle_files(), log);
   SshLimits limits;
   limits.handshake = 2 * spec.ssh.connect_timeout;
-  return std::make_unique<SshBackend>(context.get_executor(), spec.ssh, bundle_files(),
-                                                log, limits);
+  return std::make_unique<SshBackend>(context.get_executor(), spec.ssh, bundle_files(), log,
+                                      limits);
 }
 
 }  // namespace

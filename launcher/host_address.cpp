@@ -1,8 +1,8 @@
-#include "supervisor/hosts/host_address.h"
+#include "launcher/host_address.h"
 
 #include <boost/asio/ip/address.hpp>
 
-namespace dt::supervisor {
+namespace dt::launcher {
 namespace {
 
 bool is_literal(const std::string& text) {
@@ -36,4 +36,4 @@ std::string node_address(const AllocatedNode& node, const AgentState& state) {
   return state.interface_address.empty() ? node.name : state.interface_address;
 }
 
-}  // namespace dt::supervisor
+}  // namespace dt::launcher

@@ -7,7 +7,7 @@
 #include "core/launch/ways.h"
 #include "core/protocol/control_messages.h"
 
-namespace dt::supervisor {
+namespace dt::launcher {
 
 /// `dialed`: where the backend reached the host; empty: by way of another machine, so that no name
 /// need mean anything here. `state`: what the agent there says.
@@ -18,4 +18,4 @@ namespace dt::supervisor {
 /// agent says of ssh is of the shell that made the allocation.
 [[nodiscard]] std::string node_address(const AllocatedNode& node, const AgentState& state);
 
-}  // namespace dt::supervisor
+}  // namespace dt::launcher

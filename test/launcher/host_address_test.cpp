@@ -1,9 +1,9 @@
-#include "supervisor/hosts/host_address.h"
+#include "launcher/host_address.h"
 
 #include "test/support/catch.h"
 
 using namespace dt;
-using namespace dt::supervisor;
+using namespace dt::launcher;
 
 namespace {
 
