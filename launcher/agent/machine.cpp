@@ -49,6 +49,7 @@ std::string literal(const sockaddr* address) {
 }
 
 struct InterfaceAddress {
+  std::string interface;
   std::string text;
   bool is_loopback = false;
   int family = 0;
@@ -64,8 +65,8 @@ std::vector<InterfaceAddress> interface_addresses() {
     if (one->ifa_addr == nullptr || (one->ifa_flags & IFF_UP) == 0) continue;
     std::string text = literal(one->ifa_addr);
     if (!text.empty())
-      found.push_back(
-          {std::move(text), (one->ifa_flags & IFF_LOOPBACK) != 0, one->ifa_addr->sa_family});
+      found.push_back({one->ifa_name, std::move(text), (one->ifa_flags & IFF_LOOPBACK) != 0,
+                       one->ifa_addr->sa_family});
   }
   return found;
 }
@@ -110,6 +111,17 @@ std::string ssh_address(const std::vector<InterfaceAddress>& all) {
 }
 
 }  // namespace
+
+std::string address_of_interface(const std::string& name) {
+  const auto all = interface_addresses();
+  for (const bool is_exact : {true, false})
+    for (const int family : {AF_INET, AF_INET6})
+      for (const InterfaceAddress& one : all)
+        if (one.family == family &&
+            (is_exact ? one.interface == name : one.interface.starts_with(name)))
+          return one.text;
+  return {};
+}
 
 AgentState this_machine() {
   AgentState state;

@@ -6,6 +6,7 @@
 #include "core/protocol/exit_code.h"
 #include "io/flags.h"
 #include "launcher/agent/bridge.h"
+#include "launcher/agent/check.h"
 #include "launcher/agent/daemon.h"
 #include "launcher/agent/gpu_watch.h"
 
@@ -22,6 +23,8 @@ dtlaunch runs it by itself; nobody has to call it by hand.
       Connects stdin and stdout to the agent of JOB for HOST (the host as written in the hosts
       file). With --start, starts that agent first if it is not there; without, ends what an agent
       that is there no more has left behind.
+  dtagent --check [--lines]
+      Answers what dtlaunch --check asks of this host.
   dtagent --gpus [--interval TIME]
       What the agent runs beside itself to watch the host's GPUs.
   dtagent --version
@@ -32,6 +35,7 @@ struct CommandLine {
   bool attach = false;
   bool daemon = false;
   bool gpus = false;
+  bool check = false;
   Duration interval = std::chrono::seconds(5);
   launcher::BridgeOptions bridge;
 };
@@ -47,6 +51,7 @@ io::Flags flags_of(CommandLine& line) {
       {.name = "lines", .to = &line.bridge.lines,
        .help = "stdin and stdout pass whole lines only: what is sent is framed"},
       {.name = "gpus", .to = &line.gpus},
+      {.name = "check", .to = &line.check},
       {.name = "job", .value = "JOB", .to = &line.bridge.agent.job},
       {.name = "host", .value = "HOST", .to = &line.bridge.agent.host},
       {.name = "first", .to = &line.bridge.agent.is_first,
@@ -85,6 +90,7 @@ int main(int argc, char** argv) {
     return io::refuse(program, {ErrorKind::kInvalid, why});
   };
   if (line.gpus) return launcher::gpu_watch_main(line.interval);
+  if (line.check) return launcher::check_main(line.bridge.lines);
   if (line.attach == line.daemon) return refused("--attach is missing");
   const launcher::AgentOptions& agent = line.bridge.agent;
   if (agent.job.empty() || agent.host.empty()) return refused("--job and --host are needed");

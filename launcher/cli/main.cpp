@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -22,6 +23,7 @@
 #include "io/job/master_folders.h"
 #include "io/log.h"
 #include "io/subprocess.h"
+#include "launcher/check/command.h"
 #include "launcher/cli/allocation_probe.h"
 #include "launcher/cli/console.h"
 #include "launcher/cli/hosts_file.h"
@@ -316,8 +318,14 @@ Result<std::optional<Allocation>> allocation_for(const Options& options,
   return found;
 }
 
+/// What the options ask for, where it is planned.
+struct Planned {
+  io::JobSpec spec;
+  std::vector<HostLine> lines;  ///< All hosts that it may use.
+};
+
 /// The job that the options ask for. Else the exit code: why is printed.
-tl::expected<io::JobSpec, int> planned(const Options& options) {
+tl::expected<Planned, int> planned(const Options& options) {
   const auto hosts = read_hosts_file(options.hostfile);
   if (!hosts) return tl::unexpected(refuse(hosts.error()));
   const auto allocation = allocation_for(options, *hosts);
@@ -325,12 +333,31 @@ tl::expected<io::JobSpec, int> planned(const Options& options) {
   const auto nodes = *allocation ? ask_nodes(**allocation) : std::vector<NodeFacts>();
   auto spec = plan(options, *hosts, *allocation, nodes);
   if (!spec) return tl::unexpected(refuse(spec.error()));
-  if (!*allocation) return std::move(*spec);
+  auto lines = hosts_to_use(options, *hosts, *allocation);
+  if (!lines) return tl::unexpected(refuse(lines.error()));
+  if (!*allocation) return Planned{std::move(*spec), std::move(*lines)};
   const std::string line = placement_line(options, *spec, **allocation);
   if (!line.empty() && (!spec->quiet || options.dry_run)) fmt::print(stderr, "{}\n", line);
   if (auto usable = check_nodes(*spec, **allocation, nodes); !usable)
     return tl::unexpected(refuse(usable.error(), kExitUnreachable));
-  return std::move(*spec);
+  return Planned{std::move(*spec), std::move(*lines)};
+}
+
+/// --check: all hosts; --preflight: those that get processes.
+int check(const Options& options, const Planned& job) {
+  CheckRequest request;
+  request.is_before_launch = options.check.empty();
+  request.is_full = (request.is_before_launch ? options.preflight : options.check) == "full";
+  request.files = options.check_files;
+  request.write_good = options.write_good;
+  request.as_json = options.json;
+  request.lines = job.lines;
+  const auto is_idle = [&job](const HostLine& line) {
+    const auto& workers = job.spec.workers;
+    return std::find(workers.begin(), workers.end(), line.host) == workers.end();
+  };
+  if (request.is_before_launch) std::erase_if(request.lines, is_idle);
+  return run_check(job.spec, request);
 }
 
 int run(const std::vector<std::string>& words) {
@@ -349,13 +376,17 @@ int run(const std::vector<std::string>& words) {
     return kExitUsage;
   }
   if (options->action == Action::kResume) return resume(*options);
-  auto spec = planned(*options);
-  if (!spec) return spec.error();
+  auto job = planned(*options);
+  if (!job) return job.error();
+  io::JobSpec* const spec = &job->spec;
   if (auto folder = check_folder(*spec); !folder) return refuse(folder.error());
   if (options->action == Action::kDryRun) {
     print_plan(*spec);
     return kExitOk;
   }
+  if (options->action == Action::kCheck) return check(*options, *job);
+  if (!options->preflight.empty())
+    if (const int code = check(*options, *job); code != kExitOk) return code;
   tell_servers(*options, *spec);
   if (options->auto_resume)
     if (const auto code = go_on_from_last(*spec)) return *code;

@@ -117,6 +117,26 @@ io::Flags flags_of(Options& o) {
            "run `scontrol requeue` on it. With --auto-resume it goes on where it was."},
       {.name = "dry-run", .to = &o.dry_run, .help = "show who would run where, and start nothing"},
     }},
+    {"Check of hosts", {
+      {.name = "check", .value = "quick|full", .to = io::one_of(o.check, {"quick", "full"}),
+       .help = "check the hosts, say what is wrong with which, and start nothing; -n and the "
+           "command may be left out",
+       .manual = "Check the hosts of -H, of the allocation, or this machine, print a table, and "
+           "start nothing; -n and the command may be left out. *full* also measures the network. "
+           "See `CHECKING HOSTS`."},
+      {.name = "preflight", .value = "quick|full", .to = io::one_of(o.preflight, {"quick", "full"}),
+       .help = "the same of the job's hosts before it starts; it does not where something failed",
+       .manual = "The same of the job's hosts before the job starts. It does not start where a "
+           "check has failed."},
+      {.name = "check-file", .value = "FILE", .to = &o.check_files,
+       .help = "a file that has to be the same on all hosts; may be repeated",
+       .manual = "With --check or --preflight: a file that has to be the same on all hosts, such as the "
+           "script. May be repeated."},
+      {.name = "write-good", .value = "FILE", .to = &o.write_good,
+       .help = "write the lines of the hosts that pass to this hosts file",
+       .manual = "With --check: write the lines of the hosts that pass to this hosts file."},
+      {.name = "json", .to = &o.json, .help = "with --check: the result as one JSON object"},
+    }},
     {"Output", {
       {.name = "version", .help = "show the version"},
       {.name = "help", .letter = 'h', .help = "show this"},
@@ -148,6 +168,7 @@ Examples:
   dtlaunch -n 2 -H hosts --elastic-training-enabled dttrain --network lenet
   echo 10.0.1.9 >> host_worker                       one more, from the next epoch on
   dtctl status                                       how the job in this folder is doing
+  dtlaunch --check quick -H hosts python3 train.py   what is wrong with which host
 )";
 
 constexpr std::pair<ExitCode, const char*> kExitCodes[] = {
@@ -161,6 +182,7 @@ constexpr std::pair<ExitCode, const char*> kExitCodes[] = {
     {kExitNoProgress, "restart after restart and no epoch completed: do not requeue"},
     {kExitTooFewWorkers, "fewer workers than --min-workers for too long"},
     {kExitNoServerDevice, "a server lacks the device that --server-device asks for"},
+    {kExitCheckFailed, "a host does not pass --check or --preflight"},
     {kExitHostsGone, "the job's hosts go away, as their scheduler says: start it again"},
     {kExitCommandFailed, "the command could not be executed"},
     {kExitInterrupted, "stopped by Ctrl-C, TERM or dtctl stop"}};
@@ -297,7 +319,7 @@ void complete_job(Mistake& mistake, Options& options, const io::Given& given,
   const bool wants_scheduler = kind == StarterKind::kSlurm || kind == StarterKind::kSge;
   if (wants_scheduler && !has_hosts && !may_be_inside)
     refuse(mistake, "{}", no_allocation(*kind).message);
-  if (!given.has("num-workers") && !may_be_inside)
+  if (!given.has("num-workers") && !may_be_inside && options.check.empty())
     refuse(mistake, "-n is missing: how many workers are wanted?");
   complete_launcher(mistake, options, given);
   if (!io::is_local(spec) && !has_hosts && !may_be_inside)
@@ -346,10 +368,22 @@ void complete_resume(Mistake& mistake, Options& options, const io::Given& given,
     refuse(mistake, "--resume takes the job as it was started: no command and no other options");
 }
 
+void complete_check(Mistake& mistake, const Options& options, const io::Given& given) {
+  if (given.has("check") && given.has("preflight"))
+    refuse(mistake, "--check starts no job, and --preflight is before one: give one of them");
+  for (const char* name : {"write-good", "json"})
+    if (given.has(name) && !given.has("check"))
+      refuse(mistake, "--{} has no meaning without --check", name);
+  if (given.has("check-file") && options.check.empty() && options.preflight.empty())
+    refuse(mistake, "--check-file has no meaning without --check or --preflight");
+}
+
 void complete(Mistake& mistake, Options& options, const io::Given& given, const Environment& env) {
   for (const char* name : {"take-over", "again", "env-file"})
     if (given.has(name)) refuse(mistake, "--{} belongs to --resume", name);
+  if (!options.check.empty()) options.action = Action::kCheck;
   if (options.dry_run) options.action = Action::kDryRun;
+  complete_check(mistake, options, given);
   options.spec.command = given.words;
   options.spec.prefix = !given.has("no-prefix");
   complete_job(mistake, options, given, env);
@@ -360,6 +394,7 @@ void complete(Mistake& mistake, Options& options, const io::Given& given, const 
   if ((options.requeue || options.auto_resume) && options.spec.detached)
     refuse(mistake, "--{} and --detach do not go together: nobody would wait for the job's end",
            options.requeue ? "requeue" : "auto-resume");
+  if (options.action == Action::kCheck && options.spec.command.empty()) return;
   if (options.spec.command.empty() || options.spec.command.front().empty())
     refuse(mistake, "the command to run is missing: dtlaunch -n N [options] command [arguments]");
 }
@@ -401,7 +436,9 @@ Result<io::JobSpec> plan(const Options& options, std::string_view hosts_text,
   if (allocation && options.launcher.empty() && io::is_local(spec))
     spec.launcher = StarterKind::kSsh;
   spec.allocation = nodes_to_remember(options, allocation, nodes);
-  auto workers = place_workers(lines, *num_workers);
+  const bool is_check = !options.check.empty() && *num_workers == 0;
+  auto workers =
+      place_workers(lines, is_check ? static_cast<std::uint32_t>(lines.size()) : *num_workers);
   if (!workers)
     return tl::unexpected(options.hostfile.empty() ? workers.error()
                                                    : workers.error().at(options.hostfile));

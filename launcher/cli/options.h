@@ -17,7 +17,7 @@
 namespace dt::launcher {
 
 /// What the user wants done.
-enum class Action { kRun, kResume, kDryRun };
+enum class Action { kRun, kResume, kDryRun, kCheck };
 
 /// What its flags set, and what parse_options() makes of it.
 struct Options {
@@ -37,6 +37,11 @@ struct Options {
   bool requeue = false;      ///< kRun: ask Slurm for another allocation when the hosts go away.
   std::string env_file;      ///< kResume: values of --env's names; or empty.
   bool dry_run = false;
+  std::string check;       ///< kCheck: "quick" or "full".
+  std::string preflight;   ///< kRun: the same before the job; empty: none.
+  io::Words check_files;   ///< Further files that have to be the same on all hosts.
+  std::string write_good;  ///< File for the hosts that pass; or empty.
+  bool json = false;       ///< The check's result as JSON.
   /// Everything that options alone decide. Job name, folders, workers and servers are filled in by
   /// plan() and by the caller.
   io::JobSpec spec;

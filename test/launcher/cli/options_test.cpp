@@ -386,6 +386,25 @@ TEST_CASE("plan: what cannot be placed is refused with file and numbers", "[opti
   CHECK(refusal({"-n", "1", "-H", "h", "t"}, "# none\n").find("h names no host") == 0);
 }
 
+TEST_CASE("options: --check needs neither -n nor a command, and gives every host a place",
+          "[options]") {
+  const auto options = good({"--check", "full", "-H", "hosts", "--check-file", "a", "--json"});
+  CHECK(options.action == launcher::Action::kCheck);
+  CHECK(options.check == "full");
+  CHECK(options.check_files == Words{"a"});
+  const auto spec = planned({"--check", "quick", "-H", "hosts"}, "a\nb slots=2\nc\n");
+  CHECK(names(spec.workers) == "a b c ");
+  CHECK(names(spec.servers) == "a b c ");
+  CHECK(good({"-n", "2", "--preflight", "quick", "t"}).action == launcher::Action::kRun);
+  CHECK(error_of({"--check", "half"}) == "--check half: one of quick, full was expected");
+  CHECK(error_of({"--preflight", "quick", "t"}) == "-n is missing: how many workers are wanted?");
+  CHECK(error_of({"--check", "quick", "--preflight", "quick"}) ==
+        "--check starts no job, and --preflight is before one: give one of them");
+  CHECK(error_of({"-n", "1", "--json", "t"}) == "--json has no meaning without --check");
+  CHECK(error_of({"-n", "1", "--check-file", "f", "t"}) ==
+        "--check-file has no meaning without --check or --preflight");
+}
+
 TEST_CASE("options: a home folder that the shell did not see is left for later", "[options]") {
   const auto ssh = good({"-n", "1", "--ssh-identity=~/key", "--ssh-config=~/config", "t"}).spec.ssh;
   CHECK(ssh.identities == Words{"~/key"});

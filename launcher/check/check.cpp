@@ -1,0 +1,317 @@
+#include "launcher/check/check.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <random>
+#include <set>
+#include <utility>
+
+#include "core/preflight/judge.h"
+#include "core/preflight/pairs.h"
+#include "io/task_group.h"
+#include "launcher/agent/check_facts.h"
+#include "launcher/check/host_talk.h"
+#include "launcher/host_address.h"
+
+namespace dt::launcher {
+namespace {
+
+using namespace preflight;
+using io::awaitable;
+using namespace std::chrono_literals;
+
+constexpr Duration kAnswers = 30s;  ///< A hash of a large file, dtgpucheck's parts.
+constexpr Duration kVolumeAnswers = 15s;
+constexpr Duration kPing = 5s;
+constexpr int kPings = 8;
+constexpr std::uint32_t kDialMs = 3000;
+constexpr std::uint64_t kMeasuredBytes = std::uint64_t{64} << 20;
+constexpr std::uint32_t kMeasureMs = 1000;
+constexpr Duration kMeasured = 15s;
+
+std::int64_t wall_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+std::string random_word() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
+}
+
+class Check {
+ public:
+  Check(io::asio::any_io_executor executor, Backend& backend, const io::JobSpec& spec,
+        CheckPlan plan, const VolumeProbe* probe)
+      : executor_(executor),
+        backend_(backend),
+        spec_(spec),
+        plan_(std::move(plan)),
+        probe_(probe),
+        talking_(executor) {
+    if (!spec.command.empty()) all_.command = spec.command.front();
+    // A program of the working folder comes with the job.
+    if (!spec.sync_dst_dir.empty() && all_.command.find('/') != std::string::npos)
+      all_.command.clear();
+    all_.folder = spec.job_dir;
+    all_.mount = mount_of(spec.job_dir);
+    all_.needs_volume = !spec.servers.empty();
+    for (const Host& host : plan_.hosts) {
+      all_.hosts.emplace_back().host = host;
+      talks_.push_back(std::make_unique<HostTalk>(executor, backend, host));
+    }
+  }
+
+  awaitable<Findings> run() {
+    io::TaskGroup hosts(executor_);
+    for (std::size_t i = 0; i < talks_.size(); ++i) hosts.spawn(check_host(i));
+    co_await hosts.join();
+    co_await check_ways();
+    if (plan_.is_full) co_await check_speeds();
+    for (const auto& talk : talks_) talk->close();
+    co_await talking_.join();
+    co_return std::move(all_);
+  }
+
+ private:
+  awaitable<void> check_host(std::size_t i);
+  awaitable<void> find_clock(std::size_t i);
+  awaitable<void> await_word(std::size_t i, std::string name, std::string word);
+  awaitable<void> check_ways();
+  awaitable<void> dial(std::size_t from, std::vector<Way> ways);
+  awaitable<void> check_speeds();
+  awaitable<void> measure_rounds(std::vector<std::vector<Pair>> rounds);
+  awaitable<void> measure(std::size_t from, std::size_t to);
+
+  [[nodiscard]] std::string address_of(const Host& host, const AgentState& state) const;
+  [[nodiscard]] std::vector<std::uint16_t> ports_of(const Host& host) const;
+  [[nodiscard]] AskListen to_listen(const Host& host, const AgentState& state) const;
+  [[nodiscard]] AskCommand to_find() const;
+  /// Hosts with whom there is a connection, and who listen.
+  [[nodiscard]] const Listening* listening(std::size_t i) const {
+    const auto& found = all_.hosts[i].listening;
+    return found && *found && (*found)->why.empty() && talks_[i]->is_open() ? &**found : nullptr;
+  }
+
+  io::asio::any_io_executor executor_;
+  Backend& backend_;
+  const io::JobSpec& spec_;
+  CheckPlan plan_;
+  const VolumeProbe* probe_;
+  const std::string word_ = random_word();
+  Findings all_;
+  std::vector<std::unique_ptr<HostTalk>> talks_;
+  io::TaskGroup talking_;
+};
+
+std::string Check::address_of(const Host& host, const AgentState& state) const {
+  const std::string dialed = backend_.address(host);
+  if (io::is_local(spec_)) return dialed;
+  const AllocatedNode* node = node_of(host, spec_.allocation);
+  if (node != nullptr && io::way_to(spec_, host) == spec_.allocation->kind)
+    return node_address(*node, state);
+  return host_address(host, dialed, state);
+}
+
+/// Those of its servers, and one for MASTER_PORT where that may be.
+std::vector<std::uint16_t> Check::ports_of(const Host& host) const {
+  std::vector<std::uint16_t> ports;
+  const auto servers = std::count(spec_.servers.begin(), spec_.servers.end(), host);
+  for (std::uint16_t k = 0; k < servers && (k == 0 || spec_.data.server_port != 0); ++k)
+    ports.push_back(
+        static_cast<std::uint16_t>(spec_.data.server_port == 0 ? 0 : spec_.data.server_port + k));
+  const bool has_master = !spec_.workers.empty() && host == spec_.workers.front();
+  if (spec_.servers.empty() || (has_master && spec_.data.server_port != 0) ||
+      (has_master && ports.empty()))
+    ports.push_back(0);
+  return ports;
+}
+
+AskListen Check::to_listen(const Host& host, const AgentState& state) const {
+  AskListen question;
+  question.interface = spec_.data.interface;
+  question.address = address_of(host, state);
+  question.ports = ports_of(host);
+  if (plan_.is_full) question.ports.push_back(0);
+  question.word = word_;
+  return question;
+}
+
+AskCommand Check::to_find() const {
+  AskCommand question;
+  question.word = all_.command;
+  question.cwd = spec_.cwd;
+  question.files = plan_.files;
+  for (const auto* variables : {&spec_.env, &spec_.env_worker})
+    for (const auto& [name, value] : *variables)
+      if (name == "PATH") question.path = value;
+  return question;
+}
+
+awaitable<void> Check::check_host(std::size_t i) {
+  HostTalk& talk = *talks_[i];
+  HostFindings& found = all_.hosts[i];
+  auto state = co_await talk.open();
+  if (!state) {
+    found.unreachable = state.error();
+    talk.close();
+    co_return;
+  }
+  talking_.spawn(talk.read_loop());
+  talking_.spawn(talk.write_loop());
+  const bool has_command = !all_.command.empty() || !plan_.files.empty();
+  AskCommand find = to_find();
+  const std::uint32_t command = has_command ? talk.ask(std::move(find)) : 0;
+  AskVolume see;
+  if (probe_ != nullptr)
+    see = {
+        0, spec_.job_dir, probe_->path(), probe_->word(), fmt::format("host-{}", i), random_word()};
+  const std::string own = see.own;
+  const std::string own_word = see.own_word;
+  const std::uint32_t volume = probe_ != nullptr ? talk.ask(std::move(see)) : 0;
+  const AskMachine about_machine;
+  const std::uint32_t machine = talk.ask(about_machine);
+  const AskGpus about_gpus;
+  const std::uint32_t gpus = talk.ask(about_gpus);
+  AskListen listen = to_listen(found.host, *state);
+  const std::uint32_t listening = listen.ports.empty() ? 0 : talk.ask(std::move(listen));
+  co_await find_clock(i);
+  found.machine = co_await talk.facts<AskMachine>(machine, kAnswers, "its cores and memory");
+  if (has_command)
+    found.command = co_await talk.facts<AskCommand>(command, kAnswers, "the command there");
+  if (listening != 0)
+    found.listening = co_await talk.answer<AskListen>(listening, kAnswers, "a port there");
+  found.gpus = co_await talk.facts<AskGpus>(gpus, kAnswers, "its GPUs");
+  if (probe_ == nullptr) co_return;  // hosts share no folder
+  found.volume = co_await talk.facts<AskVolume>(volume, kVolumeAnswers, "the job folder there");
+  co_await await_word(i, own, own_word);
+}
+
+awaitable<void> Check::await_word(std::size_t i, std::string name, std::string word) {
+  HostFindings& found = all_.hosts[i];
+  if (!*found.volume || (*found.volume)->state != VolumeState::kGood) co_return;
+  found.unseen = co_await probe_->wait_for(name, std::move(word));
+  found.squashed_to = probe_->other_owner(name);
+}
+
+/// The exchange that took least time says most.
+awaitable<void> Check::find_clock(std::size_t i) {
+  HostTalk& talk = *talks_[i];
+  std::optional<ClockFacts> best;
+  for (int k = 0; k < kPings; ++k) {
+    const AskClock question;
+    const std::int64_t sent = wall_ns();
+    const auto began = std::chrono::steady_clock::now();
+    const std::uint32_t id = talk.ask(question);
+    auto said = co_await talk.answer<AskClock>(id, kPing, "its clock");
+    if (!said) {
+      if (!best) all_.hosts[i].clock = tl::unexpected(said.error());
+      break;
+    }
+    const double half =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() / 2;
+    const double offset = static_cast<double>(said->wall_ns - sent) / 1e9 - half;
+    if (!best || half < best->error_s) best = ClockFacts{offset, half};
+  }
+  if (best) all_.hosts[i].clock = *best;
+}
+
+awaitable<void> Check::check_ways() {
+  std::vector<std::size_t> from;
+  std::vector<std::size_t> to;
+  for (std::size_t i = 0; i < talks_.size(); ++i) {
+    if (talks_[i]->is_open()) from.push_back(i);
+    if (listening(i) != nullptr && !ports_of(plan_.hosts[i]).empty()) to.push_back(i);
+  }
+  std::vector<std::vector<Way>> ways(talks_.size());
+  for (const auto& [a, b] : to.empty() ? std::vector<Pair>() : pairs_to_try(from, to)) {
+    const Listening& there = *listening(b);
+    const std::size_t count = there.ports.size() - (plan_.is_full ? 1 : 0);
+    for (std::size_t k = 0; k < count; ++k)
+      ways[a].push_back({a, b, there.address, there.ports[k], ""});
+  }
+  io::TaskGroup dials(executor_);
+  for (std::size_t i = 0; i < ways.size(); ++i)
+    if (!ways[i].empty()) dials.spawn(dial(i, std::move(ways[i])));
+  co_await dials.join();
+}
+
+awaitable<void> Check::dial(std::size_t from, std::vector<Way> ways) {
+  AskDial question;
+  question.word = word_;
+  question.limit_ms = kDialMs;
+  for (const Way& way : ways) question.places.push_back({way.address, way.port});
+  const std::uint32_t id = talks_[from]->ask(std::move(question));
+  auto said = co_await talks_[from]->answer<AskDial>(id, kAnswers, "its connections");
+  for (std::size_t k = 0; k < ways.size(); ++k) {
+    if (!said)
+      ways[k].why_not = said.error().message;
+    else if (k < said->why_not.size())
+      ways[k].why_not = said->why_not[k];
+    all_.ways.push_back(std::move(ways[k]));
+  }
+}
+
+awaitable<void> Check::measure(std::size_t from, std::size_t to) {
+  Speed speed{from, to, "", 0, 0};
+  const Listening* there = listening(to);
+  if (there == nullptr || !talks_[from]->is_open()) co_return;
+  const AskMeasure question{
+      0, {there->address, there->ports.back()}, word_, kMeasuredBytes, kMeasureMs};
+  const std::uint32_t id = talks_[from]->ask(question);
+  auto said = co_await talks_[from]->answer<AskMeasure>(id, kMeasured, "its speed");
+  speed.why = said ? said->why : said.error().message;
+  if (said) {
+    speed.latency_us = said->latency_us;
+    speed.bytes_per_second = said->bytes_per_second;
+  }
+  all_.speeds.push_back(std::move(speed));
+}
+
+/// Each pair in both directions, one after the other.
+awaitable<void> Check::measure_rounds(std::vector<std::vector<Pair>> rounds) {
+  for (const auto& round : rounds) {
+    for (const bool is_back : {false, true}) {
+      io::TaskGroup flows(executor_);
+      for (const auto& [a, b] : round) flows.spawn(is_back ? measure(b, a) : measure(a, b));
+      co_await flows.join();
+    }
+  }
+}
+
+awaitable<void> Check::check_speeds() {
+  std::vector<std::size_t> there;
+  for (std::size_t i = 0; i < talks_.size(); ++i)
+    if (listening(i) != nullptr) there.push_back(i);
+  // Places in the ring become hosts.
+  const auto hosts_of = [&there](std::vector<std::vector<Pair>> rounds) {
+    for (auto& round : rounds)
+      for (auto& [a, b] : round) {
+        a = there[a];
+        b = there[b];
+      }
+    return rounds;
+  };
+  co_await measure_rounds(hosts_of(ring_rounds(there.size())));
+  const std::vector<std::size_t> slow = slow_hosts(all_.speeds, talks_.size());
+  std::vector<std::size_t> suspects;
+  std::vector<std::size_t> others;
+  for (std::size_t k = 0; k < there.size(); ++k) {
+    const bool is_slow = std::find(slow.begin(), slow.end(), there[k]) != slow.end();
+    (is_slow ? suspects : others).push_back(k);
+  }
+  auto again = hosts_of(second_partners(suspects, others, there.size()));
+  co_await measure_rounds(std::move(again));
+}
+
+}  // namespace
+
+awaitable<Findings> check_hosts(Backend& backend, const io::JobSpec& spec, CheckPlan plan,
+                                const VolumeProbe* probe) {
+  Check check(co_await io::asio::this_coro::executor, backend, spec, std::move(plan), probe);
+  co_return co_await check.run();
+}
+
+}  // namespace dt::launcher

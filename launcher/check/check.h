@@ -1,0 +1,28 @@
+/// Runs the checks of core/preflight on the hosts of a job, by the ways by which the job reaches
+/// them. Starts `dtagent --check` there, and leaves nothing.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/preflight/findings.h"
+#include "io/asio.h"
+#include "io/job/spec.h"
+#include "launcher/backend/backend.h"
+#include "launcher/check/volume_probe.h"
+
+namespace dt::launcher {
+
+struct CheckPlan {
+  bool is_full = false;            ///< Also how fast the hosts' connections are.
+  std::vector<Host> hosts;         ///< Each once.
+  std::vector<std::string> files;  ///< That have to be the same on all hosts.
+};
+
+/// `spec` and `backend` live until it is done. `probe`: nullptr where hosts share no folder.
+[[nodiscard]] io::awaitable<preflight::Findings> check_hosts(Backend& backend,
+                                                             const io::JobSpec& spec,
+                                                             CheckPlan plan,
+                                                             const VolumeProbe* probe);
+
+}  // namespace dt::launcher
