@@ -101,6 +101,8 @@ if os.access(dtlaunch, os.X_OK):
            "--job-dir", folder + "/job", command]
     environment = {"XDG_RUNTIME_DIR": folder + "/run", "XDG_STATE_HOME": folder + "/state"}
     tools["dtlaunch, whole job"] = (job, environment)
+    check = [word for word in job if word != "-q"]
+    tools["dtlaunch --check quick"] = (check[:1] + ["--check", "quick"] + check[1:], environment)
     # The first job brings the programs to the hosts.
     first = subprocess.run(job, env=dict(os.environ, **environment), stdin=subprocess.DEVNULL,
                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
