@@ -45,6 +45,7 @@ struct Program {
   asio::posix::stream_descriptor errors;
   std::array<char, 4096> piece{};
   std::string tail;  ///< The last of stderr.
+  std::function<void(std::string_view)> take_errors;
   std::optional<int> status;
   asio::steady_timer ended;
   asio::steady_timer last_call;
@@ -52,6 +53,7 @@ struct Program {
 using ProgramPtr = std::shared_ptr<Program>;
 
 void keep_words(Program& program, std::size_t size) {
+  if (program.take_errors) program.take_errors({program.piece.data(), size});
   program.tail.append(program.piece.data(), size);
   if (program.tail.size() > 2 * kStderrTail)
     program.tail.erase(0, program.tail.size() - kStderrTail);
@@ -122,6 +124,7 @@ class ChildStream final : public ExecStream {
   void close() override {
     if (is_closed_) return;
     is_closed_ = true;
+    program_->take_errors = nullptr;
     stream_->close();
     let_go(program_);
   }
@@ -140,6 +143,9 @@ class ChildStream final : public ExecStream {
     while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' '))
       text.pop_back();
     return text;
+  }
+  void on_stderr(std::function<void(std::string_view)> take) override {
+    if (!is_closed_) program_->take_errors = std::move(take);
   }
 
  private:

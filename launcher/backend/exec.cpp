@@ -57,6 +57,9 @@ class BegunStream final : public ExecStream {
   [[nodiscard]] int exit_code() const override { return stream_->exit_code(); }
   [[nodiscard]] Error no_exit_code() const override { return stream_->no_exit_code(); }
   [[nodiscard]] std::string stderr_tail() const override { return stream_->stderr_tail(); }
+  void on_stderr(std::function<void(std::string_view)> take) override {
+    stream_->on_stderr(std::move(take));
+  }
 
  private:
   std::unique_ptr<ExecStream> stream_;

@@ -2,6 +2,7 @@
 /// Everything about the agent and its programs is above it (bring_up.h).
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -37,6 +38,8 @@ class ExecStream : public CommandStream {
   [[nodiscard]] virtual Error no_exit_code() const = 0;
   /// The last 8 kB of the command's stderr, trimmed.
   [[nodiscard]] virtual std::string stderr_tail() const = 0;
+  /// From now on `take` gets all of stderr as it comes, until the stream is closed.
+  virtual void on_stderr(std::function<void(std::string_view)> take) = 0;
 };
 
 /// A way of running commands on hosts. One thread. Streams may outlive it.

@@ -123,6 +123,7 @@ int SshStream::on_data(ssh_session, ssh_channel, void* data, std::uint32_t size,
   auto& stream = *static_cast<SshStream*>(self);
   const std::string_view bytes(static_cast<const char*>(data), size);
   if (is_stderr != 0) {
+    if (stream.take_stderr_) stream.take_stderr_(bytes);
     stream.stderr_.append(bytes);
     if (stream.stderr_.size() > 2 * kStderrTail)
       stream.stderr_.erase(0, stream.stderr_.size() - kStderrTail);
@@ -198,12 +199,17 @@ void SshStream::finish_writing() {
 void SshStream::close() {
   if (closed_) return;
   closed_ = true;
+  take_stderr_ = nullptr;
   arrived_.cancel();
   if (!session_->alive()) return;
   // libssh would close the other side's channel 0 in place of a channel that was never opened.
   if (ssh_channel_is_open(channel_) != 0 || remote_closed_) ssh_channel_close(channel_);
   session_->notify();
   session_->poke();
+}
+
+void SshStream::on_stderr(std::function<void(std::string_view)> take) {
+  if (!closed_) take_stderr_ = std::move(take);
 }
 
 Error SshStream::no_exit_code() const {

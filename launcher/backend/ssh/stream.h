@@ -1,6 +1,7 @@
 /// A channel of a session as a stream of bytes. stderr is kept, bounded, for messages.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -35,6 +36,7 @@ class SshStream final : public ExecStream {
   [[nodiscard]] int exit_code() const override { return exit_code_; }
   [[nodiscard]] Error no_exit_code() const override;
   [[nodiscard]] std::string stderr_tail() const override;
+  void on_stderr(std::function<void(std::string_view)> take) override;
   [[nodiscard]] SshSession& session() { return *session_; }
 
  private:
@@ -50,6 +52,7 @@ class SshStream final : public ExecStream {
   std::string buffer_;
   std::size_t taken_ = 0;
   std::string stderr_;
+  std::function<void(std::string_view)> take_stderr_;
   int exit_code_ = -1;
   io::asio::steady_timer arrived_;  ///< Cancelled when there may be something to read.
   bool ends_at_eof_ = false;        ///< No exit code comes after the end of the bytes.
