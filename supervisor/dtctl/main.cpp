@@ -30,7 +30,9 @@
 #include "io/log.h"
 #include "io/spelling.h"
 #include "launcher/cli/supervisor_process.h"
+#include "supervisor/dtctl/exec.h"
 #include "supervisor/dtctl/file_tail.h"
+#include "supervisor/dtctl/hosts_choice.h"
 #include "supervisor/dtctl/job_wait.h"
 #include "supervisor/dtctl/metrics_text.h"
 #include "supervisor/dtctl/status_text.h"
@@ -75,6 +77,9 @@ constexpr const char* kHelp =
     "                                \"event worker_added\", ended, ended=0, or a field of the\n"
     "                                status: .hosts[host=H].attempts>2. --timeout 30, 500ms, 10m;\n"
     "                                --start: also for a job that has not started yet\n"
+    "  exec [-H FILE | -w HOSTS] [-b] -- COMMAND\n"
+    "                                COMMAND on all hosts of the job, or on others: dtctl exec "
+    "--help\n"
     "  version\n\n"
     "Exit codes: 0 done; 1 refused or failed; 2 wrong usage; 3 no job is running there; 4 wait: "
     "not\n"
@@ -151,8 +156,7 @@ Arguments complete(Arguments args, const io::Given& given) {
   args.command = given.words.front();
   args.has_deadline = given.has("in");
   args.words.assign(given.words.begin() + 1, given.words.end());
-  args.job_dir = fs::absolute(args.job_dir).lexically_normal().string();
-  if (args.job_dir.size() > 1 && args.job_dir.back() == '/') args.job_dir.pop_back();
+  args.job_dir = absolute_folder(args.job_dir);
   return args;
 }
 
@@ -544,15 +548,39 @@ const std::map<std::string, Command>& commands() {
   return all;
 }
 
+/// Commands with options of their own, by their words after the command.
+const std::map<std::string, int (*)(const std::string& job_dir, const io::Words&)>& programs() {
+  static const std::map<std::string, int (*)(const std::string&, const io::Words&)> all = {
+      {"exec", exec_main},
+  };
+  return all;
+}
+
 Usage unknown_command(const std::string& given) {
   std::vector<std::string> names;
   for (const auto& [name, command] : commands()) names.push_back(name);
+  for (const auto& [name, main] : programs()) names.push_back(name);
   const auto meant = io::nearest_name(given, names);
   return {fmt::format("unknown command {}{}", given,
                       meant ? fmt::format("; did you mean {}?", *meant) : "")};
 }
 
+/// The exit code of a command with options of its own; nothing if `words` has none.
+std::optional<int> run_program(const io::Words& words) {
+  Arguments args;
+  const io::Flags flags = flags_of(args);
+  io::Program until_command = program();
+  until_command.free = io::Free::kCommand;
+  const auto given = io::parse(until_command, flags, words);
+  if (!given || given->words.empty()) return std::nullopt;
+  const auto found = programs().find(given->words.front());
+  if (found == programs().end()) return std::nullopt;
+  return found->second(absolute_folder(args.job_dir),
+                       io::Words(given->words.begin() + 1, given->words.end()));
+}
+
 int run(const io::Words& words) {
+  if (const auto code = run_program(words)) return *code;
   Arguments given_args;
   const io::Flags flags = flags_of(given_args);
   const auto given = io::parse(program(), flags, words);

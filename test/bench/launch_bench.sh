@@ -1,7 +1,7 @@
 #!/bin/bash
 # Starts and ends one short command on N hosts over ssh, by a whole dtlaunch job (agent and guard on
 # every host, supervisor, journal, logs), by this project's ssh backend alone, by a bare client that starts
-# the same agent, guard and command through it, by pdsh and by clush in turn:
+# the same agent, guard and command through it, by dtctl exec, by pdsh and by clush in turn:
 # wall, client CPU (the tool and all its children) and client memory (peak of the summed resident sizes,
 # sampled). The hosts are 127.0.1.1, 127.0.1.2 and so on, up to 4,000 addresses of one sshd, unprivileged,
 # in a temporary folder; OpenSSH's defaults otherwise, MaxStartups apart.
@@ -91,6 +91,10 @@ names = ["127.0.%d.%d" % (1 + i // last, 1 + i % last) for i in range(hosts)]
 config = folder + "/config"
 tools = {"ssh backend alone": ([bench, "plain", config, port, command] + names, {}),
          "... and agents": ([bench, "agents", config, port, command] + names, {})}
+dtctl = os.path.join(os.path.dirname(bench), "dtctl")
+if os.access(dtctl, os.X_OK):
+    tools["dtctl exec"] = ([dtctl, "--job-dir", folder, "exec", "--parallel", str(hosts), "--ssh-config", config,
+                            "-w", ",".join(names), "--", command], {})
 dtlaunch = os.path.join(os.path.dirname(bench), "dtlaunch")
 if os.access(dtlaunch, os.X_OK):
     os.makedirs(folder + "/job")

@@ -1,0 +1,179 @@
+#include "launcher/reach/host_command.h"
+
+#include "io/within.h"
+#include "launcher/shell_word.h"
+
+namespace dt::launcher {
+namespace {
+
+using io::awaitable;
+
+/// Before the command's stdout and stderr: what start files of the shell print comes earlier.
+constexpr std::string_view kBegun = "dtctl:begun";
+/// From the shell's start to kBegun.
+constexpr Duration kStart = std::chrono::seconds(20);
+
+/// Where stdin carries the command's input, it is stored before anything else: what comes after it
+/// is the end alone.
+std::string take_input(const HostCommand& command) {
+  if (!command.input) return {};
+  return fmt::format(
+      "umask 077; f=$(mktemp) || exit 1; exec 4<\"$f\" 5>\"$f\"; rm -f \"$f\"; "
+      "head -c {0} <&3 >&5 || exit 1; exec 5>&-; "
+      "[ \"$(wc -c </proc/self/fd/4)\" -eq {0} ] || exit 1; ",
+      command.input->size());
+}
+
+/// stderr from kBegun on. What holds no kBegun at all is passed on at the end: a starter may have
+/// merged both streams.
+class Errors {
+ public:
+  explicit Errors(TakeOutput take) : take_(std::move(take)) {}
+  void feed(std::string_view bytes) {
+    if (has_begun_) return take_(true, bytes);
+    early_ += bytes;
+    const std::string mark = fmt::format("{}\n", kBegun);
+    const std::size_t at = early_.find(mark);
+    if (at == std::string::npos && early_.size() < kMostEarly) return;
+    begin(at == std::string::npos ? 0 : at + mark.size());
+  }
+  void finish() {
+    if (!has_begun_) begin(0);
+  }
+
+ private:
+  void begin(std::size_t at) {
+    has_begun_ = true;
+    if (at < early_.size()) take_(true, std::string_view(early_).substr(at));
+    early_.clear();
+  }
+  static constexpr std::size_t kMostEarly = std::size_t{64} << 10;
+  TakeOutput take_;
+  std::string early_;
+  bool has_begun_ = false;
+};
+
+awaitable<Result<int>> read_to_end(ExecStream& stream, TakeOutput& take) {
+  std::string piece(std::size_t{256} << 10, '\0');
+  for (;;) {
+    auto n = co_await stream.read(piece);
+    if (!n) co_return tl::unexpected(n.error());
+    if (*n == 0) break;
+    take(false, std::string_view(piece).substr(0, *n));
+  }
+  if (stream.exit_code() < 0) co_return tl::unexpected(stream.no_exit_code());
+  co_return stream.exit_code();
+}
+
+/// The same for at most `limit`; nothing when it is over.
+awaitable<std::optional<Result<int>>> read_for(Duration limit, ExecStream& stream,
+                                               TakeOutput& take) {
+  using namespace io::asio::experimental::awaitable_operators;
+  io::asio::steady_timer timer(co_await io::asio::this_coro::executor, limit);
+  auto race = read_to_end(stream, take) || timer.async_wait(io::tok);
+  auto first = co_await std::move(race);
+  if (first.index() == 0) co_return std::move(std::get<0>(first));
+  co_return std::nullopt;
+}
+
+HostEnd end_of(const Host& host, const Result<int>& code) {
+  HostEnd end;
+  if (code)
+    end.exit_code = *code;
+  else
+    end.why = at_host(host, code.error().message);
+  return end;
+}
+
+}  // namespace
+
+std::string host_command_script(const HostCommand& command) {
+  // Only a caught signal is back at its default in the command; an ignored one would be ignored.
+  const std::string script = fmt::format(
+      "echo {0}; echo {0} >&2; exec 3<&0 </dev/null; {1}trap : TERM; "
+      "{{ while read -r x <&3; do :; done; trap '' TERM; exec 3<&-; kill -TERM 0; "
+      "for x in 1 2 3 4 5; do sleep 1; done; kill -KILL 0; }} >/dev/null 2>&1 {2}& "
+      "w=$!; /bin/sh -c {3} 3<&- {4}; c=$?; kill -KILL $w; exit $c",
+      kBegun, take_input(command), command.input ? "4<&- " : "", shell_word(command.text),
+      command.input ? "<&4 4<&-" : "");
+  // The group is the command's alone: sshd and other starters make one, and setsid where one does
+  // not. The fifth field of `stat` is the process group (proc(5)).
+  return fmt::format(
+      "read -r x x x x g x </proc/$$/stat; s={}; [ \"$g\" = $$ ] || exec setsid /bin/sh -c \"$s\"; "
+      "eval \"$s\"",
+      shell_word(script));
+}
+
+HostCommands::HostCommands(io::asio::any_io_executor executor, HostCommand command,
+                           std::size_t parallel)
+    : command_(std::move(command)),
+      script_(host_command_script(command_)),
+      window_(std::make_shared<Semaphore>(std::move(executor), parallel)) {}
+
+/// A stream that end() finds.
+class HostCommands::Running {
+ public:
+  Running(std::set<ExecStream*>& all, ExecStream* one) : all_(all), one_(one) { all_.insert(one_); }
+  ~Running() { all_.erase(one_); }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+ private:
+  std::set<ExecStream*>& all_;
+  ExecStream* one_;
+};
+
+awaitable<HostEnd> HostCommands::run(Exec& exec, Host host, TakeOutput take) {
+  const auto turn = co_await window_->acquire();
+  HostEnd ended;
+  ended.why = at_host(host, "not begun");
+  if (is_ending_) co_return ended;
+  auto stream = co_await exec.open(host, script_);
+  if (!stream) {
+    ended.why = at_host(host, stream.error().message);
+    co_return ended;
+  }
+  if (is_ending_) co_return ended;
+  const Running running(running_, stream->get());
+  auto errors = std::make_shared<Errors>(take);
+  (*stream)->on_stderr([errors](std::string_view bytes) { errors->feed(bytes); });
+  auto ran = co_await run_on(**stream, host, std::move(take));
+  errors->finish();
+  co_return std::move(ran);
+}
+
+awaitable<HostEnd> HostCommands::run_on(ExecStream& stream, Host host, TakeOutput take) {
+  auto begun = co_await io::within(kStart, read_answer(stream, std::string(kBegun), "the shell"),
+                                   "no sign of the command's start");
+  if (!begun) {
+    HostEnd ended;
+    ended.why = at_host(host, begun.error().message);
+    co_return ended;
+  }
+  if (!begun->rest.empty()) take(false, begun->rest);
+  if (command_.input) {
+    // A host that cannot take it gives the reason in its output. The end of a line: see lines.h.
+    auto sent = co_await stream.write(*command_.input);
+    if (sent) sent = co_await stream.write("\n");
+  }
+  if (command_.timeout == Duration{}) {
+    const auto code = co_await read_to_end(stream, take);
+    co_return end_of(host, code);
+  }
+  auto code = co_await read_for(command_.timeout, stream, take);
+  if (code) co_return end_of(host, *code);
+  stream.finish_writing();
+  code = co_await read_for(kEndPatience, stream, take);
+  HostEnd ended;
+  ended.is_late = true;
+  ended.exit_code = kExitLateCommand;
+  if (!code) ended.why = at_host(host, "it did not end by KILL");
+  co_return ended;
+}
+
+void HostCommands::end() {
+  is_ending_ = true;
+  for (ExecStream* stream : running_) stream->finish_writing();
+}
+
+}  // namespace dt::launcher

@@ -1,0 +1,197 @@
+#include "supervisor/dtctl/exec.h"
+
+#include <algorithm>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/use_future.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "core/base/version.h"
+#include "core/protocol/exit_code.h"
+#include "io/asio.h"
+#include "io/log.h"
+#include "io/task_group.h"
+#include "launcher/reach/host_command.h"
+#include "launcher/reach/ways.h"
+#include "launcher/shell_word.h"
+#include "supervisor/dtctl/exec_output.h"
+#include "supervisor/dtctl/hosts_choice.h"
+
+namespace dt::supervisor {
+namespace {
+
+constexpr const char* kExecUsage =
+    "Usage: dtctl [--job-dir DIR] exec [-H FILE | -w HOSTS] [OPTION...] -- COMMAND\n"
+    "Runs COMMAND on all hosts of the folder's job, or on those of -H and -w. One word is text for\n"
+    "/bin/sh there; several are a command and its arguments, each as it is.\n\n";
+constexpr const char* kExecMore =
+    "\nExit codes: 0 if all are; else the largest, or 65 if a host was not reached; 124 where "
+    "--timeout\nended it.\n";
+
+struct ExecOptions {
+  std::string job_dir;
+  std::uint32_t parallel = 64;
+  Duration timeout{};
+  bool folds = false;
+  bool json = false;
+  std::string input;
+};
+
+io::Program exec_program() {
+  return {.name = "dtctl exec", .version = version_text("dtctl"), .usage = kExecUsage, .more = kExecMore};
+}
+
+io::Flags exec_flags(ExecOptions& options, HostsChoice& choice) {
+  // clang-format off
+  io::Flags flags = {{"Command", {
+      {.name = "parallel", .value = "N", .to = &options.parallel, .least = 1, .most = 4096,
+       .help = "on at most so many hosts at a time ({})"},
+      {.name = "timeout", .value = "TIME", .to = &options.timeout,
+       .help = "ends the command on a host after so long; 30, 500ms, 10m"},
+      {.name = "fold", .letter = 'b', .to = &options.folds,
+       .help = "print equal outputs once, at the end"},
+      {.name = "json", .to = &options.json, .help = "an object per host, when it has ended"},
+      {.name = "input", .value = "FILE", .to = &options.input,
+       .help = "the command's stdin on each host; without, /dev/null"},
+      {.name = "job-dir", .value = "DIR", .to = &options.job_dir,
+       .help = "the job's folder; default: the present one"},
+      {.name = "version"},
+      {.name = "help", .letter = 'h', .help = "print this"},
+  }}};
+  // clang-format on
+  for (io::FlagGroup& group : hosts_flags(choice)) flags.push_back(std::move(group));
+  return flags;
+}
+
+/// One word is a shell's text; of several each stays what it is.
+std::string command_text(const io::Words& words) {
+  if (words.size() == 1) return words.front();
+  std::string text;
+  for (const std::string& word : words)
+    text += (text.empty() ? "" : " ") + launcher::shell_word(word);
+  return text;
+}
+
+Result<std::shared_ptr<const std::string>> read_input(const std::string& path) {
+  if (path.empty()) return std::shared_ptr<const std::string>();
+  constexpr std::uintmax_t kLargest = std::uintmax_t{256} << 20;
+  std::ifstream file(path, std::ios::binary);
+  std::error_code ec;
+  if (!file || std::filesystem::is_directory(path, ec))
+    return fail(ErrorKind::kInvalid, "--input {}: it cannot be read", path);
+  auto text = std::make_shared<std::string>();
+  for (char c; text->size() <= kLargest && file.get(c);) text->push_back(c);
+  if (text->size() > kLargest)
+    return fail(ErrorKind::kInvalid, "--input {}: larger than 256 MiB: copy it to the hosts", path);
+  return text;
+}
+
+/// One command on all hosts.
+class ExecRound {
+ public:
+  ExecRound(io::asio::io_context& context, const ChosenHosts& chosen, launcher::HostCommand command,
+        const ExecOptions& options)
+      : context_(context),
+        hosts_(chosen.hosts),
+        ways_(launcher::make_ways(context, chosen.spec, log_)),
+        commands_(context.get_executor(), std::move(command), options.parallel),
+        output_(options.json ? exec_json() : options.folds ? exec_folded() : exec_lines()),
+        tasks_(context.get_executor()),
+        signals_(context, SIGINT, SIGTERM, SIGHUP),
+        patience_(context) {}
+
+  int run() {
+    for (const Host& host : hosts_) tasks_.spawn(run_on(host));
+    wait_for_signal();
+    auto finished = io::asio::co_spawn(context_, finish(), io::asio::use_future);
+    context_.run();
+    finished.get();
+    output_->finish();
+    std::fputs(summary_.text().c_str(), stderr);
+    if (signal_ == 0) return summary_.exit_code();
+    fmt::print(stderr, "dtctl: interrupted: the command was ended on the hosts\n");
+    return 128 + signal_;
+  }
+
+ private:
+  io::awaitable<void> run_on(Host host) {
+    launcher::HostEnd end;
+    launcher::Exec* exec = ways_->exec(host);
+    const auto take = [this, host](bool is_stderr, std::string_view bytes) {
+      output_->take(host, is_stderr, bytes);
+    };
+    auto ran = commands_.run(*exec, host, take);
+    end = co_await std::move(ran);
+    output_->end(host, end);
+    summary_.end(host, end);
+  }
+
+  io::awaitable<void> finish() {
+    co_await tasks_.join();
+    context_.stop();
+  }
+
+  /// The first one ends the commands and waits for their ends; the second one does not wait.
+  void wait_for_signal() {
+    signals_.async_wait([this](const boost::system::error_code& ec, int signal) {
+      if (ec) return;
+      const bool is_first = signal_ == 0;
+      signal_ = signal;
+      if (!is_first) return tasks_.cancel();
+      commands_.end();
+      patience_.expires_after(launcher::kEndPatience);
+      patience_.async_wait([this](const boost::system::error_code& late) {
+        if (!late) tasks_.cancel();
+      });
+      wait_for_signal();
+    });
+  }
+
+  io::asio::io_context& context_;
+  io::FdLog log_{STDERR_FILENO};
+  std::vector<Host> hosts_;
+  std::unique_ptr<launcher::WaysBackend> ways_;
+  launcher::HostCommands commands_;
+  std::unique_ptr<ExecOutput> output_;
+  ExecSummary summary_;
+  io::TaskGroup tasks_;
+  io::asio::signal_set signals_;
+  io::asio::steady_timer patience_;
+  int signal_ = 0;
+};
+
+}  // namespace
+
+int exec_main(const std::string& job_dir, const io::Words& words) {
+  const auto dashes = std::find(words.begin(), words.end(), "--");
+  const io::Words before(words.begin(), dashes);
+  const io::Words command(dashes == words.end() ? dashes : dashes + 1, words.end());
+  ExecOptions options;
+  options.job_dir = job_dir;
+  HostsChoice scratch;
+  const io::Flags first_flags = exec_flags(options, scratch);
+  const auto given = io::parse(exec_program(), first_flags, before);
+  if (!given) return io::refuse(exec_program(), given.error());
+  if (const auto text = io::answer(exec_program(), first_flags, *given))
+    return std::fputs(text->c_str(), stdout) < 0;
+  const auto refused = [](const Error& why) { return io::refuse(exec_program(), why); };
+  if (command.empty())
+    return refused({ErrorKind::kInvalid, "the command is missing: exec [OPTION...] -- COMMAND"});
+  const auto read_options = [&options, &before](HostsChoice& choice) -> Result<void> {
+    const io::Flags flags = exec_flags(options, choice);
+    const auto again = io::parse(exec_program(), flags, before);
+    return again ? Result<void>() : tl::unexpected(again.error());
+  };
+  const auto chosen = choose_hosts(absolute_folder(options.job_dir), read_options);
+  if (!chosen) return refused(chosen.error());
+  auto input = read_input(options.input);
+  if (!input) return refused(input.error());
+  io::asio::io_context context(1);
+  ExecRound round(context, *chosen, {command_text(command), std::move(*input), options.timeout},
+              options);
+  return round.run();
+}
+
+}  // namespace dt::supervisor

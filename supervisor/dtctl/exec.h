@@ -1,0 +1,13 @@
+/// `dtctl exec`: a command on many hosts.
+#pragma once
+
+#include <string>
+
+#include "io/flags.h"
+
+namespace dt::supervisor {
+
+/// `words`: those after "exec". The exit code; why a command line is refused is printed.
+[[nodiscard]] int exec_main(const std::string& job_dir, const io::Words& words);
+
+}  // namespace dt::supervisor

@@ -1,0 +1,143 @@
+#include "supervisor/dtctl/hosts_choice.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+
+#include "io/job/flags.h"
+#include "io/job/job_pointer.h"
+#include "launcher/cli/allocation_probe.h"
+#include "launcher/cli/hosts_file.h"
+#include "launcher/cli/placement.h"
+#include "launcher/cli/resume.h"
+
+namespace dt::supervisor {
+namespace {
+
+std::optional<std::string> variable(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value ? std::optional<std::string>(value) : std::nullopt;
+}
+
+io::Words launchers() {
+  io::Words names;
+  for (const StarterKind kind : kStarterKinds) names.emplace_back(to_text(kind));
+  return names;
+}
+
+/// The lines of -H and -w.
+Result<std::vector<HostLine>> named_hosts(const HostsChoice& choice) {
+  auto text = launcher::read_hosts_file(choice.hostfile);
+  if (!text) return tl::unexpected(text.error());
+  auto lines = parse_hosts(*text, choice.hostfile);
+  for (const std::string& words : choice.words) {
+    auto more = parse_hosts(launcher::lines_of_words(words), "-w");
+    if (!lines) break;
+    if (!more) return more;
+    lines->insert(lines->end(), more->begin(), more->end());
+  }
+  return lines;
+}
+
+/// The allocation around this process, as dtlaunch would take it, where no job has one.
+Result<std::vector<HostLine>> take_allocation(HostsChoice& choice) {
+  launcher::Options options;
+  options.launcher = choice.launcher;
+  options.hostfile = choice.hostfile.empty() && !choice.words.empty() ? "-w" : choice.hostfile;
+  std::string text;
+  for (const std::string& words : choice.words) text += launcher::lines_of_words(words);
+  if (auto file = launcher::read_hosts_file(choice.hostfile)) text += *file;
+  const auto wish = launcher::allocation_wish(options, text, variable);
+  if (!wish) return tl::unexpected(wish.error());
+  using How = launcher::AllocationWish::How;
+  if (wish->how == How::kNone) return std::vector<HostLine>();
+  const auto found = launcher::find_allocation(wish->kind, variable);
+  if (!found && wish->how == How::kNeeded) return tl::unexpected(found.error());
+  if (!found || !*found) return std::vector<HostLine>();
+  choice.spec.allocation =
+      launcher::nodes_to_remember(options, *found, launcher::ask_nodes(**found));
+  return (**found).hosts;
+}
+
+std::vector<Host> all_hosts(const io::JobSpec& spec) {
+  std::vector<Host> all = spec.workers;
+  all.insert(all.end(), spec.servers.begin(), spec.servers.end());
+  all.insert(all.end(), spec.added.begin(), spec.added.end());
+  return all;
+}
+
+std::vector<Host> each_once(const std::vector<Host>& hosts) {
+  std::vector<Host> once;
+  std::set<Host> seen;
+  for (const Host& host : hosts)
+    if (seen.insert(host).second) once.push_back(host);
+  return once;
+}
+
+}  // namespace
+
+std::string absolute_folder(const std::string& folder) {
+  std::string path = std::filesystem::absolute(folder).lexically_normal().string();
+  if (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
+io::Flags hosts_flags(HostsChoice& choice) {
+  // clang-format off
+  io::Flags flags = {{"Hosts", {
+      {.name = "hostfile", .letter = 'H', .value = "FILE", .to = &choice.hostfile,
+       .help = "the hosts, one per line, as dtlaunch has them"},
+      {.name = "where", .letter = 'w', .value = "HOSTS", .to = &choice.words,
+       .help = "the hosts: a,b,node[01-16]; may be given again"},
+      {.name = "launcher", .value = "ssh|local|slurm|sge|mpi|kubernetes|command",
+       .to = io::one_of(choice.launcher, launchers()),
+       .help = "how they are reached; default: as the folder's job reaches its own, else ssh, or "
+           "the starter of the allocation around dtctl"},
+  }}};
+  // clang-format on
+  for (io::FlagGroup& group : io::job_flags(choice.spec)) {
+    const std::string_view title = group.title;
+    if (title == "ssh" || title == "Other ways to reach hosts") flags.push_back(std::move(group));
+  }
+  return flags;
+}
+
+Result<ChosenHosts> choose_hosts(const std::string& job_dir,
+                                 const std::function<Result<void>(HostsChoice&)>& read_options) {
+  ChosenHosts chosen;
+  HostsChoice choice;
+  choice.job_dir = job_dir;
+  auto job = launcher::find_last_job(job_dir);
+  if (job) {
+    choice.spec = std::move(job->spec);
+    chosen.job = choice.spec.job;
+  }
+  if (auto taken = read_options(choice); !taken) return tl::unexpected(taken.error());
+  auto named = named_hosts(choice);
+  if (!named) return tl::unexpected(named.error());
+  const bool is_job_used = job && choice.launcher.empty();
+  if (!choice.launcher.empty()) choice.spec.launcher = *starter_kind(choice.launcher);
+  if (!choice.spec.rsh.empty() && choice.launcher.empty() && !job)
+    choice.spec.launcher = StarterKind::kCommand;
+  if (!is_job_used) {
+    choice.spec.allocation.reset();
+    auto nodes = take_allocation(choice);
+    if (!nodes) return tl::unexpected(nodes.error());
+    if (named->empty() && !job) *named = std::move(*nodes);
+  }
+  *named = with_known_ways(std::move(*named), choice.spec.known_hosts);
+  std::vector<Host> hosts;
+  for (const HostLine& line : *named) hosts.push_back(line.host);
+  const bool is_named = !choice.hostfile.empty() || !choice.words.empty();
+  if (hosts.empty() && !is_named && job) hosts = all_hosts(choice.spec);
+  if (hosts.empty() && !is_named && choice.launcher == "local") hosts.push_back({"", "localhost"});
+  chosen.hosts = each_once(hosts);
+  chosen.spec = std::move(choice.spec);
+  if (chosen.hosts.empty())
+    return fail(ErrorKind::kInvalid, "no hosts: -H FILE, -w HOSTS, or a folder with a job{}",
+                job ? "" : fmt::format(" ({})", job.error().message));
+  return chosen;
+}
+
+}  // namespace dt::supervisor
