@@ -22,18 +22,6 @@ using SystemTime = std::chrono::system_clock::time_point;
 
 constexpr std::chrono::hours kKept{7 * 24};
 
-/// As io::make_job_name makes them: 20261120-223000-1a2b3c4d.
-bool is_job_name(const std::string& name) {
-  constexpr std::string_view kForm = "dddddddd-dddddd-xxxxxxxx";
-  const auto fits = [](char form, char c) {
-    const bool is_digit = c >= '0' && c <= '9';
-    if (form == 'd') return is_digit;
-    if (form == 'x') return is_digit || (c >= 'a' && c <= 'f');
-    return c == form;
-  };
-  return std::equal(kForm.begin(), kForm.end(), name.begin(), name.end(), fits);
-}
-
 SystemTime changed_at(const struct stat& st) {
   const auto since = std::chrono::seconds(st.st_mtim.tv_sec);
   return SystemTime(std::chrono::duration_cast<SystemTime::duration>(since));
@@ -66,6 +54,17 @@ std::optional<std::vector<io::Fd>> locks_of_ended(const fs::path& folder, System
 }
 
 }  // namespace
+
+bool is_job_name(const std::string& name) {
+  constexpr std::string_view kForm = "dddddddd-dddddd-xxxxxxxx";
+  const auto fits = [](char form, char c) {
+    const bool is_digit = c >= '0' && c <= '9';
+    if (form == 'd') return is_digit;
+    if (form == 'x') return is_digit || (c >= 'a' && c <= 'f');
+    return c == form;
+  };
+  return std::equal(kForm.begin(), kForm.end(), name.begin(), name.end(), fits);
+}
 
 void prune_jobs(const std::string& folder, SystemTime now) {
   std::vector<fs::path> old;

@@ -7,6 +7,9 @@
 
 namespace dt::launcher {
 
+/// As io::make_job_name makes them: 20261120-223000-1a2b3c4d.
+[[nodiscard]] bool is_job_name(const std::string& name);
+
 /// Removes from `folder` the folders of jobs that changed last before `now` less a week (and less
 /// the job's --orphan-timeout, while hosts may still be waiting for a supervisor), and of which no
 /// process lives: no file is locked, as a supervisor and an agent lock theirs, and no socket

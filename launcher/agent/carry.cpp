@@ -54,16 +54,19 @@ void carry_out(int agent, bool lines) {
     }
     if (!io::write_all(STDOUT_FILENO, piece)) return;
   }
-  if (!lines) return;
-  coded.clear();
-  append_end(coded);
-  io::write_all(STDOUT_FILENO, coded);
+  write_end(lines);
 }
 
 void write_out(std::string_view bytes, bool lines) {
   std::string coded;
   if (lines) append_lines(coded, bytes);
   io::write_all(STDOUT_FILENO, lines ? coded : bytes);
+}
+
+void write_end(bool lines) {
+  std::string coded;
+  if (lines) append_end(coded);
+  io::write_all(STDOUT_FILENO, coded);
 }
 
 }  // namespace dt::launcher

@@ -12,5 +12,7 @@ void carry_out(int agent, bool lines);
 
 /// Writes `bytes` to stdout.
 void write_out(std::string_view bytes, bool lines);
+/// After the last of them.
+void write_end(bool lines);
 
 }  // namespace dt::launcher

@@ -7,6 +7,7 @@
 #include "io/flags.h"
 #include "launcher/agent/bridge.h"
 #include "launcher/agent/check.h"
+#include "launcher/agent/clean.h"
 #include "launcher/agent/daemon.h"
 #include "launcher/agent/gpu_watch.h"
 
@@ -25,6 +26,8 @@ dtlaunch runs it by itself; nobody has to call it by hand.
       that is there no more has left behind.
   dtagent --check [--lines]
       Answers what dtlaunch --check asks of this host.
+  dtagent --clean [--only JOB]... [--spare JOB]... [--dry-run] [--force] [--lines]
+      Ends what jobs of this user left here, for dtctl clean.
   dtagent --gpus [--interval TIME]
       What the agent runs beside itself to watch the host's GPUs.
   dtagent --version
@@ -36,6 +39,8 @@ struct CommandLine {
   bool daemon = false;
   bool gpus = false;
   bool check = false;
+  bool clean = false;
+  launcher::CleanOptions cleaning;
   Duration interval = std::chrono::seconds(5);
   launcher::BridgeOptions bridge;
 };
@@ -52,6 +57,11 @@ io::Flags flags_of(CommandLine& line) {
        .help = "stdin and stdout pass whole lines only: what is sent is framed"},
       {.name = "gpus", .to = &line.gpus},
       {.name = "check", .to = &line.check},
+      {.name = "clean", .to = &line.clean},
+      {.name = "only", .value = "JOB", .to = &line.cleaning.jobs},
+      {.name = "spare", .value = "JOB", .to = &line.cleaning.spare},
+      {.name = "dry-run", .to = &line.cleaning.dry_run},
+      {.name = "force", .to = &line.cleaning.force},
       {.name = "job", .value = "JOB", .to = &line.bridge.agent.job},
       {.name = "host", .value = "HOST", .to = &line.bridge.agent.host},
       {.name = "first", .to = &line.bridge.agent.is_first,
@@ -89,6 +99,10 @@ int main(int argc, char** argv) {
   const auto refused = [&program](const char* why) {
     return io::refuse(program, {ErrorKind::kInvalid, why});
   };
+  if (line.clean) {
+    line.cleaning.lines = line.bridge.lines;
+    return launcher::clean_main(line.cleaning);
+  }
   if (line.gpus) return launcher::gpu_watch_main(line.interval);
   if (line.check) return launcher::check_main(line.bridge.lines);
   if (line.attach == line.daemon) return refused("--attach is missing");

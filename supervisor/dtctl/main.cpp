@@ -30,6 +30,7 @@
 #include "io/log.h"
 #include "io/spelling.h"
 #include "launcher/cli/supervisor_process.h"
+#include "supervisor/dtctl/clean.h"
 #include "supervisor/dtctl/exec.h"
 #include "supervisor/dtctl/file_tail.h"
 #include "supervisor/dtctl/hosts_choice.h"
@@ -80,6 +81,8 @@ constexpr const char* kHelp =
     "  exec [-H FILE | -w HOSTS] [-b] -- COMMAND\n"
     "                                COMMAND on all hosts of the job, or on others: dtctl exec "
     "--help\n"
+    "  clean [--job JOB | --all-jobs] [--dry-run]\n"
+    "                                end what a job left on hosts after a crash: dtctl clean --help\n"
     "  version\n\n"
     "Exit codes: 0 done; 1 refused or failed; 2 wrong usage; 3 no job is running there; 4 wait: "
     "not\n"
@@ -551,6 +554,7 @@ const std::map<std::string, Command>& commands() {
 /// Commands with options of their own, by their words after the command.
 const std::map<std::string, int (*)(const std::string& job_dir, const io::Words&)>& programs() {
   static const std::map<std::string, int (*)(const std::string&, const io::Words&)> all = {
+      {"clean", clean_main},
       {"exec", exec_main},
   };
   return all;

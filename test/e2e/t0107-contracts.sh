@@ -12,7 +12,8 @@ golden() {  # NAME: what stands in $T/NAME is what stands in the golden file
 
 for program in dtlaunch dtctl dtserver dtsupervisor dtagent dttrain dtbench dtgpucheck; do
   [ -x "$DT_BIN/$program" ] || { grep "^$program " "$GOLDEN/options.txt" >>"$T/options.txt"; continue; }
-  { "$program" --help || true; [ $program != dtbench ] || dtbench kv --help; } 2>&1 | tr -s ' |[](),' '\n' |
+  { "$program" --help || true; [ $program != dtbench ] || dtbench kv --help
+    [ $program != dtctl ] || { dtctl exec --help; dtctl clean --help; }; } 2>&1 | tr -s ' |[](),' '\n' |
     grep -xE -- '-[a-zA-Z]|--[a-z][a-z-]*' | sort -u | sed "s/^/$program /" >>"$T/options.txt"
 done
 golden options.txt

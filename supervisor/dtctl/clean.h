@@ -1,0 +1,13 @@
+/// `dtctl clean`: ends what crashed jobs left on hosts.
+#pragma once
+
+#include <string>
+
+#include "io/flags.h"
+
+namespace dt::supervisor {
+
+/// `words`: those after "clean". The exit code; why a command line is refused is printed.
+[[nodiscard]] int clean_main(const std::string& job_dir, const io::Words& words);
+
+}  // namespace dt::supervisor
