@@ -30,8 +30,8 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kPolite = std::chrono::seconds(5);    ///< From TERM to KILL.
-constexpr auto kGivenUp = std::chrono::seconds(5);   ///< From KILL to the report that it failed.
+constexpr auto kPolite = std::chrono::seconds(5);   ///< From TERM to KILL.
+constexpr auto kGivenUp = std::chrono::seconds(5);  ///< From KILL to the report that it failed.
 constexpr auto kLook = std::chrono::milliseconds(50);
 /// A folder without anything in it may be that of a job which is just beginning.
 constexpr auto kJustMade = std::chrono::minutes(10);

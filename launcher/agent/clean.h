@@ -15,8 +15,8 @@
 namespace dt::launcher {
 
 struct CleanOptions {
-  io::Words jobs;   ///< Empty: all of this user.
-  io::Words spare;  ///< Not these.
+  io::Words jobs;        ///< Empty: all of this user.
+  io::Words spare;       ///< Not these.
   bool dry_run = false;  ///< Only print what would be done.
   bool force = false;    ///< Also where a supervisor has a connection to the job's agent.
   bool lines = false;    ///< stdout is framed: core/launch/lines.h.

@@ -194,9 +194,9 @@ void add_process(JobTraces& traces, pid_t pid, Seen& seen) {
 /// Also those whose processes have all ended.
 void add_folders(std::map<std::string, JobTraces>& found,
                  const std::function<bool(const std::string&)>& wants) {
-  const std::set<std::string> homes = {
-      io::runtime_home(io::make_job_name(0, 0).size()).path,
-      fmt::format("/run/user/{}/dtlaunch", ::geteuid()), fmt::format("/tmp/dtlaunch-{}", ::geteuid())};
+  const std::set<std::string> homes = {io::runtime_home(io::make_job_name(0, 0).size()).path,
+                                       fmt::format("/run/user/{}/dtlaunch", ::geteuid()),
+                                       fmt::format("/tmp/dtlaunch-{}", ::geteuid())};
   for (const std::string& home : homes) {
     std::error_code ec;
     for (fs::directory_iterator at(home, ec), end; !ec && at != end; at.increment(ec)) {

@@ -90,10 +90,10 @@ HostEnd end_of(const Host& host, const Result<int>& code) {
 std::string host_command_script(const HostCommand& command) {
   // Only a caught signal is back at its default in the command; an ignored one would be ignored.
   const std::string script = fmt::format(
-      "echo {0}; echo {0} >&2; exec 3<&0 </dev/null; {1}trap : TERM; "
+      "echo {0}; echo {0} >&2; exec 3<&0 </dev/null; {1}c=; trap c=143 TERM; "
       "{{ while read -r x <&3; do :; done; trap '' TERM; exec 3<&-; kill -TERM 0; "
       "for x in 1 2 3 4 5; do sleep 1; done; kill -KILL 0; }} >/dev/null 2>&1 {2}& "
-      "w=$!; /bin/sh -c {3} 3<&- {4}; c=$?; kill -KILL $w; exit $c",
+      "w=$!; [ -n \"$c\" ] || {{ /bin/sh -c {3} 3<&- {4}; c=$?; }}; kill -KILL $w; exit $c",
       kBegun, take_input(command), command.input ? "4<&- " : "", shell_word(command.text),
       command.input ? "<&4 4<&-" : "");
   // The group is the command's alone: sshd and other starters make one, and setsid where one does

@@ -27,9 +27,12 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr const char* kCleanUsage =
-    "Usage: dtctl [--job-dir DIR] clean [-H FILE | -w HOSTS] [--job JOB... | --all-jobs] [OPTION...]\n"
-    "Ends what a job left on hosts after a crash: agents, guards and processes with the job's mark\n"
-    "(TERM, after 5 s KILL), their sockets and locks, segments of shared memory, old programs. Only\n"
+    "Usage: dtctl [--job-dir DIR] clean [-H FILE | -w HOSTS] [--job JOB... | --all-jobs] "
+    "[OPTION...]\n"
+    "Ends what a job left on hosts after a crash: agents, guards and processes with the job's "
+    "mark\n"
+    "(TERM, after 5 s KILL), their sockets and locks, segments of shared memory, old programs. "
+    "Only\n"
     "what is yours; never by a program's name. Without --job: the folder's job. A job whose\n"
     "supervisor answers is left alone.\n\n";
 constexpr const char* kCleanMore =
@@ -53,7 +56,10 @@ struct CleanOptions {
 };
 
 io::Program clean_program() {
-  return {.name = "dtctl clean", .version = version_text("dtctl"), .usage = kCleanUsage, .more = kCleanMore};
+  return {.name = "dtctl clean",
+          .version = version_text("dtctl"),
+          .usage = kCleanUsage,
+          .more = kCleanMore};
 }
 
 io::Flags clean_flags(CleanOptions& options, HostsChoice& choice) {
@@ -90,8 +96,8 @@ std::vector<std::string> agent_words(const CleanOptions& options, const io::Word
 
 class CleanRound {
  public:
-  CleanRound(io::asio::io_context& context, const ChosenHosts& chosen, std::vector<std::string> words,
-        std::size_t parallel)
+  CleanRound(io::asio::io_context& context, const ChosenHosts& chosen,
+             std::vector<std::string> words, std::size_t parallel)
       : context_(context),
         hosts_(chosen.hosts),
         words_(std::move(words)),
@@ -105,8 +111,7 @@ class CleanRound {
     auto finished = io::asio::co_spawn(context_, finish(), io::asio::use_future);
     context_.run();
     finished.get();
-    for (const std::string& why : failed_)
-      fmt::print(stderr, "dtctl: {}\n", io::printable(why));
+    for (const std::string& why : failed_) fmt::print(stderr, "dtctl: {}\n", io::printable(why));
     if (!has_done_ && failed_.empty())
       fmt::print("nothing to do on {} host{}\n", hosts_.size(), hosts_.size() == 1 ? "" : "s");
     if (!unreached_.empty())

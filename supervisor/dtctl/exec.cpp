@@ -24,7 +24,8 @@ namespace {
 
 constexpr const char* kExecUsage =
     "Usage: dtctl [--job-dir DIR] exec [-H FILE | -w HOSTS] [OPTION...] -- COMMAND\n"
-    "Runs COMMAND on all hosts of the folder's job, or on those of -H and -w. One word is text for\n"
+    "Runs COMMAND on all hosts of the folder's job, or on those of -H and -w. One word is text "
+    "for\n"
     "/bin/sh there; several are a command and its arguments, each as it is.\n\n";
 constexpr const char* kExecMore =
     "\nExit codes: 0 if all are; else the largest, or 65 if a host was not reached; 124 where "
@@ -40,7 +41,10 @@ struct ExecOptions {
 };
 
 io::Program exec_program() {
-  return {.name = "dtctl exec", .version = version_text("dtctl"), .usage = kExecUsage, .more = kExecMore};
+  return {.name = "dtctl exec",
+          .version = version_text("dtctl"),
+          .usage = kExecUsage,
+          .more = kExecMore};
 }
 
 io::Flags exec_flags(ExecOptions& options, HostsChoice& choice) {
@@ -92,12 +96,14 @@ Result<std::shared_ptr<const std::string>> read_input(const std::string& path) {
 class ExecRound {
  public:
   ExecRound(io::asio::io_context& context, const ChosenHosts& chosen, launcher::HostCommand command,
-        const ExecOptions& options)
+            const ExecOptions& options)
       : context_(context),
         hosts_(chosen.hosts),
         ways_(launcher::make_ways(context, chosen.spec, log_)),
         commands_(context.get_executor(), std::move(command), options.parallel),
-        output_(options.json ? exec_json() : options.folds ? exec_folded() : exec_lines()),
+        output_(options.json    ? exec_json()
+                : options.folds ? exec_folded()
+                                : exec_lines()),
         tasks_(context.get_executor()),
         signals_(context, SIGINT, SIGTERM, SIGHUP),
         patience_(context) {}
@@ -190,7 +196,7 @@ int exec_main(const std::string& job_dir, const io::Words& words) {
   if (!input) return refused(input.error());
   io::asio::io_context context(1);
   ExecRound round(context, *chosen, {command_text(command), std::move(*input), options.timeout},
-              options);
+                  options);
   return round.run();
 }
 

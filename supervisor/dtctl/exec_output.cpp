@@ -116,7 +116,8 @@ class Json final : public ExecOutput {
     line["stderr"] = running_[host].err.text();
     running_.erase(host);
     // Other characters than ASCII as escapes: no terminal obeys them.
-    print(stdout, line.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+    print(stdout,
+          line.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace) + "\n");
   }
 
  private:
@@ -154,12 +155,13 @@ std::string ExecSummary::text() const {
   std::string lines;
   for (const auto& [code, hosts] : by_code_)
     if (code != 0)
-      lines += fmt::format("dtctl: exit code {} on {} of {} hosts: {}\n", code, hosts.size(), hosts_,
-                           in_few_words(hosts));
+      lines += fmt::format("dtctl: exit code {} on {} of {} hosts: {}\n", code, hosts.size(),
+                           hosts_, in_few_words(hosts));
   if (!late_.empty())
     lines += fmt::format("dtctl: ended after --timeout: {}\n", in_few_words(late_));
   if (!unreached_.empty())
-    lines += fmt::format("dtctl: {} of {} hosts not reached, or lost:\n", unreached_.size(), hosts_);
+    lines +=
+        fmt::format("dtctl: {} of {} hosts not reached, or lost:\n", unreached_.size(), hosts_);
   for (const std::string& why : unreached_) lines += fmt::format("  {}\n", io::printable(why));
   return lines;
 }

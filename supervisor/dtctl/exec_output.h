@@ -31,7 +31,8 @@ inline constexpr std::size_t kMostKept = std::size_t{16} << 20;
 [[nodiscard]] std::unique_ptr<ExecOutput> exec_lines();
 /// At the end, on stdout: hosts with the same output share its lines: "[h[1-62]] (62): ok".
 [[nodiscard]] std::unique_ptr<ExecOutput> exec_folded();
-/// An object a line on stdout, when a host's command ends: host, exit_code or error, stdout, stderr.
+/// An object a line on stdout, when a host's command ends: host, exit_code or error, stdout,
+/// stderr.
 [[nodiscard]] std::unique_ptr<ExecOutput> exec_json();
 
 /// The hosts in few words: "h[1-3],n7".
