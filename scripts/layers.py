@@ -37,7 +37,7 @@ MAY = {
     "supervisor/volume": "core/* io io/job",
     "supervisor/control": "core/* io io/job",
     "supervisor/dtctl": "core/base core/files core/launch core/protocol io io/job launcher launcher/backend"
-                        " launcher/cli launcher/reach",
+                        " launcher/cli launcher/reach supervisor/volume/lock_holder.h",
     "supervisor": "core/* io io/job launcher launcher/backend launcher/backend/ssh launcher/reach"
                   " supervisor/hosts supervisor/volume supervisor/control",
     "kvstore/protocol": "core/base",

@@ -41,15 +41,15 @@ class Cleaning {
   explicit Cleaning(const CleanOptions& options) : options_(options) {}
 
   int run() {
-    for (const auto& [job, traces] : find(&Cleaning::is_wanted)) {
-      if (!traces.is_attached || options_.force) {
-        mine_.insert(job);
-        continue;
-      }
-      say("job {}: its supervisor is connected: left alone (--job {} --force ends it)", job, job);
+    Traces found = find(&Cleaning::is_wanted);
+    std::erase_if(found, [this](const auto& one) {
+      const std::string why = why_alive(one.first, one.second);
+      if (why.empty()) return false;
+      say("job {}: {}: left alone (--job {} --force ends it)", one.first, why, one.first);
       is_clean_ = is_clean_ && options_.jobs.empty();
-    }
-    auto found = find(&Cleaning::is_mine);
+      return true;
+    });
+    for (const auto& [job, traces] : found) mine_.insert(job);
     if (!options_.dry_run) end_processes(found);
     for (const auto& [job, traces] : found) clean_job(job, traces);
     remove_bundles();
@@ -59,11 +59,19 @@ class Cleaning {
  private:
   using Traces = std::map<std::string, JobTraces>;
 
+  static bool has(const io::Words& words, const std::string& job) {
+    return std::find(words.begin(), words.end(), job) != words.end();
+  }
   bool is_wanted(const std::string& job) const {
-    const auto has = [&job](const io::Words& words) {
-      return std::find(words.begin(), words.end(), job) != words.end();
-    };
-    return !has(options_.spare) && (options_.jobs.empty() || has(options_.jobs));
+    return !has(options_.spare, job) && (options_.jobs.empty() || has(options_.jobs, job));
+  }
+  /// Why the job may be alive; empty: it is not, or that does not matter.
+  std::string why_alive(const std::string& job, const JobTraces& traces) const {
+    if (options_.force) return {};
+    if (traces.is_attached) return "its supervisor is connected";
+    if (!traces.has_agent || has(options_.left, job)) return {};
+    return "its agent lives, and its supervisor may come back: clean it on the machine where it "
+           "was started";
   }
   bool is_mine(const std::string& job) const { return mine_.contains(job); }
   Traces find(bool (Cleaning::*wants)(const std::string&) const) const {

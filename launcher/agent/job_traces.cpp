@@ -185,7 +185,10 @@ std::string short_name(pid_t pid) {
 }
 
 void add_process(JobTraces& traces, pid_t pid, Seen& seen) {
-  if (!seen.folder.empty()) traces.folders.insert(seen.folder);
+  if (!seen.folder.empty()) {
+    traces.folders.insert(seen.folder);
+    traces.has_agent = true;
+  }
   for (const std::string& path : files_of(pid))
     if (is_library_segment(path) && is_mine(path)) traces.segments.insert(path);
   traces.processes.push_back({pid, std::move(seen.handle), short_name(pid)});

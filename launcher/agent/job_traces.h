@@ -27,6 +27,7 @@ struct JobTraces {
   std::set<std::string> segments;  ///< Files in /dev/shm of its processes, as libraries name them.
   /// A bridge is there: the job's supervisor has a connection to its agent.
   bool is_attached = false;
+  bool has_agent = false;  ///< Somebody holds the agent's lock: the agent, or its guard.
 };
 
 /// By the jobs' names, those that `wants`. This process and those above it are left out.

@@ -26,7 +26,7 @@ dtlaunch runs it by itself; nobody has to call it by hand.
       that is there no more has left behind.
   dtagent --check [--lines]
       Answers what dtlaunch --check asks of this host.
-  dtagent --clean [--only JOB]... [--spare JOB]... [--dry-run] [--force] [--lines]
+  dtagent --clean [--only JOB]... [--spare JOB]... [--left JOB]... [--dry-run] [--force] [--lines]
       Ends what jobs of this user left here, for dtctl clean.
   dtagent --gpus [--interval TIME]
       What the agent runs beside itself to watch the host's GPUs.
@@ -60,6 +60,7 @@ io::Flags flags_of(CommandLine& line) {
       {.name = "clean", .to = &line.clean},
       {.name = "only", .value = "JOB", .to = &line.cleaning.jobs},
       {.name = "spare", .value = "JOB", .to = &line.cleaning.spare},
+      {.name = "left", .value = "JOB", .to = &line.cleaning.left},
       {.name = "dry-run", .to = &line.cleaning.dry_run},
       {.name = "force", .to = &line.cleaning.force},
       {.name = "job", .value = "JOB", .to = &line.bridge.agent.job},

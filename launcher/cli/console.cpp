@@ -1,6 +1,8 @@
 #include "launcher/cli/console.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +13,7 @@
 
 #include "core/protocol/exit_code.h"
 #include "io/asio.h"
+#include "io/fd.h"
 #include "io/job/control_client.h"
 #include "io/job/control_protocol.h"
 #include "io/task_group.h"
@@ -31,6 +34,12 @@ constexpr auto kNextTry = 2s;
 constexpr auto kReapLimit = 20s;
 /// TERM sooner after the first one is the same one.
 constexpr auto kOneSignal = 1s;
+
+io::Fd lock_shared(const std::string& path) {
+  io::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file) ::flock(file.get(), LOCK_SH | LOCK_NB);
+  return file;
+}
 
 using Started = tl::expected<std::unique_ptr<SupervisorProcess>, StartFailure>;
 
@@ -82,6 +91,7 @@ class Console {
       co_await terminal_.write(false, detached_text());  // read or not: the job runs
       co_return kExitOk;
     }
+    hold_ = lock_shared(spec_file(spec_));
     for (;;) {
       auto ended = co_await follow();
       if (ended) {
@@ -302,6 +312,7 @@ class Console {
   boost::asio::signal_set signals_;
   io::TaskGroup tasks_;
   std::unique_ptr<SupervisorProcess> process_;
+  io::Fd hold_;  ///< Shows dtctl clean that a dead supervisor is started again.
   std::shared_ptr<io::ControlClient> client_;  ///< Shared with a request being sent.
   bool is_connected_ = false;
   int lost_connections_ = 0;

@@ -19,7 +19,7 @@
 #include "launcher/reach/ways.h"
 #include "supervisor/dtctl/exec_output.h"
 #include "supervisor/dtctl/hosts_choice.h"
-#include "supervisor/dtctl/living_jobs.h"
+#include "supervisor/dtctl/job_standing.h"
 
 namespace dt::supervisor {
 namespace {
@@ -33,14 +33,12 @@ constexpr const char* kCleanUsage =
     "mark\n"
     "(TERM, after 5 s KILL), their sockets and locks, segments of shared memory, old programs. "
     "Only\n"
-    "what is yours; never by a program's name. Without --job: the folder's job. A job whose\n"
-    "supervisor answers is left alone.\n\n";
+    "what is yours; never by a program's name. Without --job: the folder's job. A job that may\n"
+    "be alive is left alone.\n\n";
 constexpr const char* kCleanMore =
     "\nExit codes: 0 nothing is left; 1 something is, or the job was refused; 65 a host was not "
     "reached.\n";
 
-/// A dtlaunch starts a supervisor that died again in less.
-constexpr auto kRestart = 3s;
 /// For a job that is stopped by force to end.
 constexpr auto kStop = 20s;
 /// TERM, KILL, and the look at all files.
@@ -68,10 +66,10 @@ io::Flags clean_flags(CleanOptions& options, HostsChoice& choice) {
       {.name = "job", .value = "JOB", .to = &options.jobs,
        .help = "this job, by its name (20261120-223000-1a2b3c4d); may be given again"},
       {.name = "all-jobs", .to = &options.all_jobs,
-       .help = "all jobs of yours that have no supervisor"},
+       .help = "all jobs of yours that cannot be alive"},
       {.name = "dry-run", .to = &options.dry_run, .help = "only print what would be done"},
       {.name = "force", .to = &options.force,
-       .help = "with --job: also one whose supervisor answers; it is stopped first"},
+       .help = "with --job: also one that may be alive; its supervisor here is stopped first"},
       {.name = "parallel", .value = "N", .to = &options.parallel, .least = 1, .most = 4096,
        .help = "on at most so many hosts at a time ({})"},
       {.name = "job-dir", .value = "DIR", .to = &options.job_dir,
@@ -85,10 +83,15 @@ io::Flags clean_flags(CleanOptions& options, HostsChoice& choice) {
 }
 
 /// dtagent's words.
-std::vector<std::string> agent_words(const CleanOptions& options, const io::Words& spared) {
+std::vector<std::string> agent_words(const CleanOptions& options,
+                                     const std::vector<JobHere>& here) {
   std::vector<std::string> words = {"dtagent", "--clean"};
   for (const std::string& job : options.jobs) words.insert(words.end(), {"--only", job});
-  for (const std::string& job : spared) words.insert(words.end(), {"--spare", job});
+  for (const JobHere& job : here) {
+    if (job.standing == Standing::kLeft) words.insert(words.end(), {"--left", job.name});
+    if (options.all_jobs && job.standing == Standing::kRuns)
+      words.insert(words.end(), {"--spare", job.name});
+  }
   if (options.dry_run) words.emplace_back("--dry-run");
   if (options.force) words.emplace_back("--force");
   return words;
@@ -180,28 +183,37 @@ io::awaitable<Result<void>> stop_by_force(std::string socket) {
   co_return Result<void>();
 }
 
-Result<void> end_supervisor(const std::string& job) {
+Result<void> end_supervisor(const JobHere& job) {
+  if (!io::somebody_listens(job.socket).value_or(false))
+    return fail(ErrorKind::kUnavailable,
+                "job {}: dtlaunch or a supervisor that does not answer lives on this machine: end "
+                "it there (Ctrl-C in its terminal, or kill), then clean again",
+                job.name);
   io::asio::io_context context(1);
   const auto work = [&job]() -> io::awaitable<Result<void>> {
-    auto stopped = co_await io::within(kStop, stop_by_force(supervisor_socket(job)), "its end");
+    auto stopped = co_await io::within(kStop, stop_by_force(job.socket), "its end");
     co_return stopped;
   };
   auto stopped = io::asio::co_spawn(context, work(), io::asio::use_future);
   context.run();
   auto result = stopped.get();
-  if (!result) return tl::unexpected(result.error().at("job " + job));
+  if (!result) return tl::unexpected(result.error().at("job " + job.name));
   return {};
 }
 
 /// Why a job that lives is not cleaned; with --force it is stopped.
-Result<void> settle(const CleanOptions& options) {
-  for (const std::string& job : options.jobs) {
-    if (!has_supervisor(job, kRestart)) continue;
+Result<void> settle(const CleanOptions& options, const std::vector<JobHere>& here) {
+  for (const JobHere& job : here) {
+    if (job.standing != Standing::kRuns) continue;
+    if (options.all_jobs) {
+      fmt::print("job {} is running: left alone\n", job.name);
+      continue;
+    }
     if (!options.force)
       return fail(ErrorKind::kDenied,
                   "job {} is running: its supervisor answers here. dtctl stop ends it in order; "
                   "dtctl clean --job {} --force kills it",
-                  job, job);
+                  job.name, job.name);
     if (options.dry_run) continue;
     if (auto ended = end_supervisor(job); !ended) return ended;
   }
@@ -238,14 +250,14 @@ int clean_main(const std::string& job_dir, const io::Words& words) {
       return refused("which job? --job JOB, --all-jobs, or a folder with a job");
     options.jobs.push_back(chosen->job);
   }
-  if (auto settled = settle(options); !settled) {
+  // Their locks are held until the hosts are clean: meanwhile none can be resumed.
+  const std::vector<JobHere> here = look_at_jobs(options.all_jobs ? jobs_here() : options.jobs);
+  if (auto settled = settle(options, here); !settled) {
     fmt::print(stderr, "dtctl: {}\n", settled.error().message);
     return kExitFailure;
   }
-  const auto spared = options.all_jobs ? living_jobs(kRestart) : std::vector<std::string>();
-  for (const std::string& job : spared) fmt::print("job {} is running: left alone\n", job);
   io::asio::io_context context(1);
-  return CleanRound(context, *chosen, agent_words(options, spared), options.parallel).run();
+  return CleanRound(context, *chosen, agent_words(options, here), options.parallel).run();
 }
 
 }  // namespace dt::supervisor

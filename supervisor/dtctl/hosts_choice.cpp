@@ -111,6 +111,8 @@ Result<ChosenHosts> choose_hosts(const std::string& job_dir,
   auto job = launcher::find_last_job(job_dir);
   if (job) {
     choice.spec = std::move(job->spec);
+    auto& patience = choice.spec.ssh.connect_timeout;
+    patience = std::min<Duration>(patience, HostsChoice::kConnect);
     chosen.job = choice.spec.job;
   }
   if (auto taken = read_options(choice); !taken) return tl::unexpected(taken.error());

@@ -3,10 +3,12 @@
 /// serves hosts that are not its own.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "core/base/time.h"
 #include "core/files/hosts.h"
 #include "io/flags.h"
 #include "io/job/spec.h"
@@ -18,6 +20,9 @@ namespace dt::supervisor {
 
 /// What the command line has of it.
 struct HostsChoice {
+  HostsChoice() { spec.ssh.connect_timeout = kConnect; }
+  /// A person waits: with it a host that is down costs less than 10 s, silent in the handshake too.
+  static constexpr Duration kConnect = std::chrono::seconds(4);
   std::string job_dir;   ///< Absolute.
   std::string hostfile;  ///< -H
   io::Words words;       ///< -w

@@ -94,7 +94,17 @@ for signal in INT KILL; do
   wait_for 5 gone_there || fail "the commands live: $(pgrep -af "sleep 47[1-4]$$")"
 done
 
-say "a host that is down"
+say "a host that is silent, and one that is down"
+silent=$(cat "$T/ssh/${SSH_ADDRESSES[1]}/sshd.pid")
+kill -STOP "$silent"
+begun=$SECONDS
+on_hosts silent -- 'echo there'
+lasted=$((SECONDS - begun))
+kill -CONT "$silent"
+expect_status 65
+expect_output silent "^\[${hosts[0]}\] there"
+expect_output silent '1 of 3 hosts not reached'
+[ $lasted -lt 16 ] || fail "it took $lasted s (8 s, on a host that is not busy)"
 "$DT_SOURCE/scripts/sshd-hosts" kill "$T/ssh" "${SSH_ADDRESSES[1]}"
 on_hosts down -- 'echo there; exit 70'
 expect_status 65

@@ -80,9 +80,27 @@ run again dtctl --job-dir "$T/dead" clean
 expect_status 0
 expect_output again 'nothing to do on 2 hosts'
 
+say "a job of another master, whose link to its agents is down, may be alive"
+elsewhere() { env XDG_RUNTIME_DIR="$T/ssh" XDG_STATE_HOME="$T/ssh" dtctl clean "${SSH_OPTIONS[@]}" -H "$SSH_HOSTS" "$@"; }
+master=$(of lives pid)
+agents=$(pgrep -f "dtagent --daemon --job $lives_job ")
+kill -STOP "$master"
+pkill -KILL -f "dtagent --attach --job $lives_job "
+wait_for 5 '! pgrep -f "dtagent --attach --job $lives_job " >/dev/null' || fail "there are connections"
+run down elsewhere --job "$lives_job"
+expect_status 1
+run down_all elsewhere --all-jobs --dry-run  # other tests run here, too
+kill -CONT "$master"
+expect_status 0
+for name in down down_all; do
+  expect_output $name "job $lives_job: its agent lives, and its supervisor may come back: .*left alone"
+  ! output $name | grep -E "job $lives_job: (would )?(end|remove)" || fail "it would end a job that is alive"
+done
+for agent in $agents; do alive "$agent" || fail "an agent of a job that is alive was ended"; done
+
 say "the other job has lost nothing, until --force"
 cd "$T/lives"
-awaits 'epoch>=3'
+awaits "epoch>=$(($(dtctl status --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["epoch"])') + 2))"
 ! grep -q worker_removed .dtlaunch/*/events.jsonl || fail "a worker was lost"
 python3 "$DT_SOURCE/test/e2e/worker_log.py" once "$T/lives-w0.jsonl" || fail "a step was lost"
 run force dtctl clean --job "$lives_job" --force

@@ -1,0 +1,83 @@
+#include "supervisor/dtctl/job_standing.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+
+#include "io/job/master_folders.h"
+#include "io/job/spec.h"
+#include "launcher/prune.h"
+#include "supervisor/volume/lock_holder.h"
+
+namespace dt::supervisor {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Locks a job's file against everyone. False: somebody holds it, or that is not known.
+bool hold(const std::string& path, std::vector<io::Fd>& held) {
+  io::Fd file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!file) return errno == ENOENT;
+  if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) return false;
+  held.push_back(std::move(file));
+  return true;
+}
+
+/// Whether the folder's lock shows that a supervisor of the job is, or may be, on another machine.
+bool is_taken_over(const std::string& job_dir, const std::string& job) {
+  const std::string path = io::marker_dir(job_dir) + "/lock";
+  std::error_code ec;
+  if (!fs::exists(path, ec)) return static_cast<bool>(ec);
+  std::ifstream file(path, std::ios::binary);
+  const auto holder = lock_from_json(std::string(std::istreambuf_iterator<char>(file), {}));
+  if (!holder) return true;
+  return holder->job == job && !is_stale(*holder, this_process(job));
+}
+
+}  // namespace
+
+JobHere look_at_job(const std::string& name) {
+  JobHere job;
+  job.name = name;
+  job.socket = io::default_runtime_dir(name) + "/control";
+  for (const std::string& folder :
+       {io::default_state_dir(name), io::shared_state_home() + "/" + name}) {
+    const auto spec = io::read_spec(folder + "/spec.json");
+    if (!spec) continue;
+    job.socket = spec->socket;
+    // dtlaunch holds the one, and starts a supervisor that died again; a supervisor the other.
+    if (!hold(folder + "/spec.json", job.held) || !hold(folder + "/journal", job.held))
+      job.standing = Standing::kRuns;
+    else if (!is_taken_over(spec->job_dir, name))
+      job.standing = Standing::kLeft;
+    break;
+  }
+  if (io::somebody_listens(job.socket).value_or(false)) job.standing = Standing::kRuns;
+  if (job.standing != Standing::kLeft) job.held.clear();
+  return job;
+}
+
+std::vector<JobHere> look_at_jobs(const std::vector<std::string>& names) {
+  std::vector<JobHere> jobs;
+  for (const std::string& name : names) jobs.push_back(look_at_job(name));
+  return jobs;
+}
+
+std::vector<std::string> jobs_here() {
+  std::set<std::string> jobs;
+  for (const std::string& home : {io::state_home().path, io::shared_state_home(),
+                                  io::runtime_home(io::make_job_name(0, 0).size()).path}) {
+    std::error_code ec;
+    for (fs::directory_iterator at(home, ec), end; !ec && at != end; at.increment(ec))
+      if (const std::string job = at->path().filename().string(); launcher::is_job_name(job))
+        jobs.insert(job);
+  }
+  return {jobs.begin(), jobs.end()};
+}
+
+}  // namespace dt::supervisor
