@@ -147,6 +147,13 @@ std::string shown(Text text) {
   return text.size() > kLongest ? out + "..." : out;
 }
 
+Text take_until(Text& text, char end) {
+  const std::size_t at = std::min(text.find(end), text.size());
+  const Text piece = text.substr(0, at);
+  text.remove_prefix(std::min(at + 1, text.size()));
+  return piece;
+}
+
 std::optional<std::uint32_t> number(Text text, std::uint32_t most) {
   const auto value = parse_number<std::uint32_t>(text);
   return value <= most ? value : std::nullopt;

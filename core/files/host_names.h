@@ -34,6 +34,8 @@ tl::unexpected<Mistake> mistake(std::size_t at, fmt::format_string<Args...> text
 [[nodiscard]] bool is_name_char(char c);
 /// Bytes from outside, fit for a terminal.
 [[nodiscard]] std::string shown(Text text);
+/// The next piece of `text` up to `end`, both of which are taken out of it.
+Text take_until(Text& text, char end);
 /// A whole number up to `most`.
 [[nodiscard]] std::optional<std::uint32_t> number(Text text, std::uint32_t most);
 

@@ -14,6 +14,7 @@ using host_names::mistake;
 using host_names::number;
 using host_names::Parsed;
 using host_names::shown;
+using host_names::take_until;
 using Text = std::string_view;
 
 constexpr std::uint32_t kMostSlots = 10'000;  ///< A host's; sums stay below 2^32.
@@ -30,14 +31,6 @@ std::optional<std::string> given(const VariableOf& variable, const char* name) {
 
 tl::unexpected<Error> at_column(Text where, const host_names::Mistake& m, Text remedy) {
   return fail(ErrorKind::kInvalid, "{}:{}: {} ({})", where, m.at + 1, m.why, remedy);
-}
-
-/// The next piece of `text` up to `end`, which is taken out, too.
-Text take_until(Text& text, char end) {
-  const std::size_t at = std::min(text.find(end), text.size());
-  const Text piece = text.substr(0, at);
-  text.remove_prefix(std::min(at + 1, text.size()));
-  return piece;
 }
 
 /// "5(x3),2": the tasks of each of `nodes` nodes.
