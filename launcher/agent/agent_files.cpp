@@ -1,11 +1,15 @@
 #include "launcher/agent/agent_files.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 
 #include "io/job/spec.h"
@@ -54,6 +58,30 @@ std::string stem_in(const std::string& folder, const std::string& host) {
   return fmt::format("{}/agent-{:016x}", folder, fnv1a(host));
 }
 
+std::optional<io::Fd> try_connect(const std::string& path) {
+  io::Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.data(), std::min(path.size(), sizeof address.sun_path - 1));
+  if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return {};
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != ::geteuid())
+    return {};
+  ::fcntl(fd.get(), F_SETFL, 0);
+  return fd;
+}
+
+/// An agent, or the guard of one, lives: it holds the lock. A folder below /tmp may be another
+/// user's: only a file of ours counts.
+bool is_held(const std::string& lock) {
+  const io::Fd fd(::open(lock.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  struct stat file {};
+  const bool is_ours =
+      fd && ::fstat(fd.get(), &file) == 0 && S_ISREG(file.st_mode) && file.st_uid == ::geteuid();
+  return is_ours && ::flock(fd.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
 }  // namespace
 
 Result<AgentFiles> agent_files(const std::string& job, const std::string& host) {
@@ -94,6 +122,17 @@ std::vector<AgentFiles> agent_files_anywhere(const std::string& job, const std::
   for (const char* base : {"/run/user/{}/dtlaunch/{}", "/tmp/dtlaunch-{}/{}"})
     add(files_beside(stem_in(fmt::format(fmt::runtime(base), ::getuid(), job), host)));
   return all;
+}
+
+std::optional<io::Fd> connect_to_agent(const std::vector<AgentFiles>& all) {
+  for (const AgentFiles& files : all)
+    if (auto fd = try_connect(files.socket)) return fd;
+  return {};
+}
+
+bool is_any_held(const std::vector<AgentFiles>& all) {
+  return std::any_of(all.begin(), all.end(),
+                     [](const AgentFiles& files) { return is_held(files.lock); });
 }
 
 }  // namespace dt::launcher

@@ -1,10 +1,12 @@
 /// Where the files of an agent lie on its host.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/base/result.h"
+#include "io/fd.h"
 
 namespace dt::launcher {
 
@@ -28,6 +30,11 @@ inline constexpr int kDaemonLockFd = 3;
                                                            const std::string& host,
                                                            const AgentFiles& own,
                                                            const std::string& socket);
+
+/// A connection to the agent at one of these places; nothing: none answers.
+[[nodiscard]] std::optional<io::Fd> connect_to_agent(const std::vector<AgentFiles>& all);
+/// An agent at one of these places, or its guard, lives.
+[[nodiscard]] bool is_any_held(const std::vector<AgentFiles>& all);
 
 /// Makes the folder (0700, of this user) and checks that no other user can replace it.
 [[nodiscard]] Result<void> make_agent_folder(const AgentFiles& files);

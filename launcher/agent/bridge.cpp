@@ -4,7 +4,6 @@
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,7 +12,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <fstream>
 #include <optional>
 #include <thread>
@@ -37,20 +35,6 @@ constexpr auto kRetry = std::chrono::milliseconds(10);
 /// For a guard to end. Only processes that the kernel cannot end keep it longer.
 constexpr auto kGuardDeadline = std::chrono::seconds(5);
 constexpr int kExitNoAgent = 3;
-
-std::optional<io::Fd> try_connect(const std::string& path) {
-  io::Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path, path.data(), std::min(path.size(), sizeof address.sun_path - 1));
-  if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return {};
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  if (::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != ::geteuid())
-    return {};
-  ::fcntl(fd.get(), F_SETFL, 0);
-  return fd;
-}
 
 /// The lock; none if another process holds it, or if its folder is missing, which an earlier
 /// agent's guard removes last. Its last owner may remove the file between our open and our lock:
@@ -105,27 +89,6 @@ std::string last_words(const std::string& log) {
   return last;
 }
 
-/// An agent, or the guard of one, lives: it holds the lock. A folder below /tmp may be another
-/// user's: only a file of ours counts.
-bool is_held(const std::string& lock) {
-  const io::Fd fd(::open(lock.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  struct stat file {};
-  const bool is_ours =
-      fd && ::fstat(fd.get(), &file) == 0 && S_ISREG(file.st_mode) && file.st_uid == ::geteuid();
-  return is_ours && ::flock(fd.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-}
-
-std::optional<io::Fd> connect_any(const std::vector<AgentFiles>& all) {
-  for (const AgentFiles& files : all)
-    if (auto fd = try_connect(files.socket)) return fd;
-  return {};
-}
-
-bool any_held(const std::vector<AgentFiles>& all) {
-  return std::any_of(all.begin(), all.end(),
-                     [](const AgentFiles& files) { return is_held(files.lock); });
-}
-
 /// Keeps an agent from being started while what an earlier one left behind is killed.
 class StartLock {
  public:
@@ -155,8 +118,8 @@ Result<Attached> connect_or_kill_rest(const AgentOptions& options, const AgentFi
                                       const std::vector<AgentFiles>& all) {
   const auto deadline = Clock::now() + kGuardDeadline;
   for (;;) {
-    if (auto fd = connect_any(all)) return Attached{std::move(*fd), false};
-    if (!any_held(all)) break;
+    if (auto fd = connect_to_agent(all)) return Attached{std::move(*fd), false};
+    if (!is_any_held(all)) break;
     if (Clock::now() > deadline)
       return fail(ErrorKind::kTimeout,
                   "an agent of job {} on host {} (or its guard) lives, and cannot be reached",
@@ -177,11 +140,11 @@ Result<Attached> start_and_connect(const AgentOptions& options, const AgentFiles
   const auto deadline = Clock::now() + kStartDeadline;
   pid_t daemon = 0;
   while (Clock::now() < deadline) {
-    if (auto fd = connect_any(all)) return Attached{std::move(*fd), daemon != 0};
+    if (auto fd = connect_to_agent(all)) return Attached{std::move(*fd), daemon != 0};
     if (daemon != 0 && ::waitpid(daemon, nullptr, WNOHANG) == daemon)
       return fail(ErrorKind::kUnavailable, "the agent on host {} ended at once: {}", options.host,
                   last_words(files.log));
-    if (daemon == 0 && !any_held(all)) {
+    if (daemon == 0 && !is_any_held(all)) {
       if (auto made = make_agent_folder(files); !made) return tl::unexpected(made.error());
       auto lock = try_lock(files.lock);
       if (!lock) return tl::unexpected(lock.error());

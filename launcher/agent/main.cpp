@@ -1,4 +1,5 @@
-/// dtagent: `--attach` is the bridge a backend runs on a host, `--daemon` the agent behind it.
+/// dtagent: `--attach` is the bridge a backend runs on a host, `--daemon` the agent behind it,
+/// `--hold` what keeps a scheduler's node for it.
 #include <chrono>
 #include <cstdio>
 
@@ -10,6 +11,7 @@
 #include "launcher/agent/clean.h"
 #include "launcher/agent/daemon.h"
 #include "launcher/agent/gpu_watch.h"
+#include "launcher/agent/hold.h"
 
 namespace {
 
@@ -28,6 +30,9 @@ dtlaunch runs it by itself; nobody has to call it by hand.
       Answers what dtlaunch --check asks of this host.
   dtagent --clean [--only JOB]... [--spare JOB]... [--left JOB]... [--dry-run] [--force] [--lines]
       Ends what jobs of this user left here, for dtctl clean.
+  dtagent --hold --job JOB --host HOST [--lonely-timeout TIME]
+      Keeps a scheduler's node for JOB (dtctl grow): waits for the agent of HOST, hands the
+      scheduler's signals on to it, and ends when it has ended.
   dtagent --gpus [--interval TIME]
       What the agent runs beside itself to watch the host's GPUs.
   dtagent --version
@@ -37,6 +42,7 @@ dtlaunch runs it by itself; nobody has to call it by hand.
 struct CommandLine {
   bool attach = false;
   bool daemon = false;
+  bool hold = false;
   bool gpus = false;
   bool check = false;
   bool clean = false;
@@ -50,6 +56,7 @@ io::Flags flags_of(CommandLine& line) {
   return {{"Options", {
       {.name = "attach", .to = &line.attach},
       {.name = "daemon", .to = &line.daemon},
+      {.name = "hold", .to = &line.hold},
       {.name = "start", .to = &line.bridge.start},
       {.name = "stay", .to = &line.bridge.stay,
        .help = "with --start: end after the agent that was started"},
@@ -72,7 +79,8 @@ io::Flags flags_of(CommandLine& line) {
       {.name = "interval", .value = "TIME", .to = &line.interval,
        .help = "the driver is asked so often ({})"},
       {.name = "lonely-timeout", .value = "TIME", .to = &line.bridge.agent.lonely_timeout,
-       .help = "a started agent that nobody ever attached to ends after this ({})"},
+       .help = "a started agent that nobody ever attached to ends after this ({}); with --hold: so "
+           "does the wait for an agent"},
       {.name = "notice-grace", .value = "TIME", .to = &line.bridge.agent.notice_grace,
        .help = "in an allocation of a scheduler: TERM, USR1, USR2 and XCPU say that the host goes "
            "away after that"},
@@ -106,8 +114,10 @@ int main(int argc, char** argv) {
   }
   if (line.gpus) return launcher::gpu_watch_main(line.interval);
   if (line.check) return launcher::check_main(line.bridge.lines);
-  if (line.attach == line.daemon) return refused("--attach is missing");
+  if (line.attach + line.daemon + line.hold != 1)
+    return refused("one of --attach and --hold is needed");
   const launcher::AgentOptions& agent = line.bridge.agent;
   if (agent.job.empty() || agent.host.empty()) return refused("--job and --host are needed");
+  if (line.hold) return launcher::hold_main(agent);
   return line.daemon ? launcher::agent_main(agent) : launcher::bridge_main(line.bridge);
 }

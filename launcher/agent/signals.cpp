@@ -11,14 +11,6 @@
 namespace dt::launcher {
 namespace {
 
-/// The process at the other end of a unix socket that was connected to.
-io::Fd peer_of(const io::Fd& socket) {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return {};
-  return open_pidfd(peer.pid);
-}
-
 sigset_t scheduler_signals() {
   sigset_t set;
   sigemptyset(&set);
@@ -35,6 +27,13 @@ void hand_on(const io::Fd& process, int signal, bool as_notices) {
 }
 
 }  // namespace
+
+io::Fd peer_of(const io::Fd& socket) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return {};
+  return open_pidfd(peer.pid);
+}
 
 void hand_signals_on(const io::Fd& agent, bool as_notices) {
   const sigset_t signals = scheduler_signals();

@@ -6,6 +6,9 @@
 
 namespace dt::launcher {
 
+/// The process at the other end of a unix socket that was connected to, as a pidfd.
+[[nodiscard]] io::Fd peer_of(const io::Fd& socket);
+
 /// From now on signals of a scheduler go to the process at the other end of `agent`, a unix socket.
 /// As notices they go as they are; else TERM and INT go as TERM, and warnings (USR1, USR2, XCPU)
 /// are ignored. Call it before there are other threads.
