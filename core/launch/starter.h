@@ -22,11 +22,14 @@ inline constexpr const char* kHostShell = "/bin/sh";
 /// A way of starting, with what it has to know.
 struct Starter {
   StarterKind kind = StarterKind::kLocal;
-  std::string job;          ///< kSlurm: the allocation's job id; empty: srun's environment has it.
-  std::string rsh;          ///< kCommand: the template.
-  bool rsh_binary = false;  ///< kCommand: it passes every byte on at once.
-  std::string pod_namespace;  ///< kKubernetes; empty: that of kubectl's context.
-  std::string container;      ///< kKubernetes; empty: the pod's first one.
+  std::string job;  ///< kSlurm: the allocation's job id; empty: srun's environment has it.
+  /// kSlurm: the name of the holders (holders.h) of further hosts; empty: there can be none.
+  std::string holders;
+  std::vector<std::string> nodes;  ///< kSlurm: those of `job`, which need no holder.
+  std::string rsh;                 ///< kCommand: the template.
+  bool rsh_binary = false;         ///< kCommand: it passes every byte on at once.
+  std::string pod_namespace;       ///< kKubernetes; empty: that of kubectl's context.
+  std::string container;           ///< kKubernetes; empty: the pod's first one.
 
   friend bool operator==(const Starter&, const Starter&) = default;
 };

@@ -1,0 +1,74 @@
+/// What is to be done about the holders (holders.h) of a job, from what Slurm's queue and the job
+/// say. Stateless: whoever does it again, or after another one has died half way, does no harm.
+/// Pure.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/launch/holders.h"
+
+namespace dt {
+
+/// A host as the job knows it.
+struct JobHost {
+  std::uint32_t in_file = 0;  ///< Workers in the host_worker in force, within --max-workers or not.
+  std::uint32_t empty = 0;    ///< Those of them that have left for good.
+  bool is_running = false;    ///< A worker there is not gone yet.
+  bool is_given_up = false;   ///< The job tries it no more.
+  /// It is reached through a holder: not of the initial launch, and no node of the job's own
+  /// allocation.
+  bool needs_holder = false;
+};
+
+/// What the job says.
+struct JobWish {
+  bool lets_go = false;           ///< It has ended: nothing is wanted.
+  std::uint32_t max_workers = 0;  ///< 0: no limit.
+  std::uint32_t wanted = 0;       ///< Workers in host_worker.
+  std::map<std::string, JobHost> hosts = {};
+};
+
+/// The host is added to the job, unless it is there.
+struct AddHost {
+  std::string node;
+  std::uint32_t slots = 1;
+  friend bool operator==(const AddHost&, const AddHost&) = default;
+};
+/// The holder's comment says from now on that its host was added.
+struct MarkJoined {
+  std::uint32_t id = 0;
+  std::uint32_t slots = 1;
+  friend bool operator==(const MarkJoined&, const MarkJoined&) = default;
+};
+/// The node is given back.
+struct CancelHolder {
+  std::uint32_t id = 0;
+  std::string why;
+  friend bool operator==(const CancelHolder&, const CancelHolder&) = default;
+};
+/// The host's lines are taken out of host_worker: it cannot be reached any more.
+struct DropHost {
+  std::string node;
+  friend bool operator==(const DropHost&, const DropHost&) = default;
+};
+using HolderAction = std::variant<AddHost, MarkJoined, CancelHolder, DropHost>;
+
+/// `holders` are those of a whole answer of squeue, in their order; `wish` is newer than that. A
+/// host is only dropped if it was among `unheld` of the look before.
+struct HolderPlan {
+  std::vector<HolderAction> actions;
+  std::vector<std::string> unheld;  ///< Hosts whose holder the queue does not have.
+};
+[[nodiscard]] HolderPlan plan_holders(const std::vector<Holder>& holders, const JobWish& wish,
+                                      const std::vector<std::string>& unheld_before);
+
+/// Which holders `dtctl shrink` lets go: pending ones first, then those that run, the newest first.
+/// Fewer than `count` if there are no more.
+[[nodiscard]] std::vector<Holder> newest_holders(const std::vector<Holder>& holders,
+                                                 std::size_t count);
+
+}  // namespace dt

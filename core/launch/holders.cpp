@@ -1,0 +1,146 @@
+#include "core/launch/holders.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "core/base/number.h"
+#include "core/files/host_names.h"
+
+namespace dt {
+namespace {
+
+using host_names::take_until;
+using Text = std::string_view;
+
+constexpr std::uint32_t kMostHolderSlots = 10'000;
+constexpr Text kSlotsWord = "slots=";
+constexpr Text kJoinedWord = "joined";
+
+HolderState state_of(Text state) {
+  if (state == "RUNNING" || state == "SUSPENDED" || state == "STOPPED")
+    return HolderState::kRunning;
+  constexpr Text kWaiting[] = {"PENDING",      "CONFIGURING",   "REQUEUED", "REQUEUE_FED",
+                               "REQUEUE_HOLD", "RESV_DEL_HOLD", "RESIZING", "SPECIAL_EXIT"};
+  const bool waits = std::ranges::find(kWaiting, state) != std::end(kWaiting);
+  return waits ? HolderState::kPending : HolderState::kEnding;
+}
+
+/// In a shell's single quotes.
+std::string quoted(Text word) {
+  std::string out = "'";
+  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+std::optional<Holder> parse_line(Text line, Text job) {
+  Holder holder;
+  const auto id = parse_number<std::uint32_t>(take_until(line, '|'));
+  if (!id) return std::nullopt;
+  holder.id = *id;
+  holder.state = state_of(take_until(line, '|'));
+  holder.node = take_until(line, '|');
+  holder.reason = host_names::shown(take_until(line, '|'));
+  Text comment = line;
+  if (take_until(comment, ' ') != fmt::format("dtlaunch:{}", job)) return std::nullopt;
+  while (!comment.empty()) {
+    const Text word = take_until(comment, ' ');
+    if (word == kJoinedWord) holder.is_joined = true;
+    if (word.starts_with(kSlotsWord))
+      holder.slots =
+          host_names::number(word.substr(kSlotsWord.size()), kMostHolderSlots).value_or(1);
+  }
+  if (holder.state == HolderState::kPending) holder.node.clear();
+  return holder;
+}
+
+}  // namespace
+
+std::string holders_name(Text job) { return fmt::format("dt+{}", job); }
+
+std::string holder_comment(Text job, std::uint32_t slots, bool is_joined) {
+  return fmt::format("dtlaunch:{}{}{}", job,
+                     slots == 1 ? "" : fmt::format(" {}{}", kSlotsWord, slots),
+                     is_joined ? " joined" : "");
+}
+
+std::vector<std::string> list_holders_words(Text job) {
+  return {"-h", "--me", "-n", holders_name(job), "-o", "%A|%T|%N|%r|%k"};
+}
+
+Result<std::vector<Holder>> parse_holders(Text squeue, Text job) {
+  std::vector<Holder> holders;
+  while (!squeue.empty()) {
+    const Text line = take_until(squeue, '\n');
+    if (line.empty()) continue;
+    auto holder = parse_line(line, job);
+    if (!holder)
+      return fail(ErrorKind::kProtocol, "squeue shows a job named {} that is no holder: {}",
+                  holders_name(job), host_names::shown(line));
+    holders.push_back(std::move(*holder));
+  }
+  std::ranges::sort(holders, {}, &Holder::id);
+  return holders;
+}
+
+std::vector<std::string> holder_of_node_words(Text holders, Text node) {
+  return {"-h", "--me", "-n", std::string(holders), "-w", std::string(node), "-t", "R", "-o", "%A"};
+}
+
+std::string first_holder(Text squeue) {
+  std::optional<std::uint32_t> first;
+  while (!squeue.empty()) {
+    const auto id = parse_number<std::uint32_t>(take_until(squeue, '\n'));
+    if (id && (!first || *id < *first)) first = id;
+  }
+  return first ? std::to_string(*first) : std::string();
+}
+
+std::vector<std::string> submit_words(const HolderOrder& order) {
+  // Another job on the node would have its share of the cores that the workers count on. A holder
+  // that Slurm began again would find its host's line gone.
+  std::vector<std::string> words = {"--exclusive", "--no-requeue", "--output=" + order.log};
+  if (!order.excluded.empty())
+    words.push_back(fmt::format("--exclude={}", fmt::join(order.excluded, ",")));
+  words.insert(words.end(), order.words.begin(), order.words.end());
+  words.insert(words.end(), {"--parsable", "--nodes=1", "--job-name=" + holders_name(order.job),
+                             "--comment=" + holder_comment(order.job, order.slots, false)});
+  return words;
+}
+
+std::string holder_script(const HolderOrder& order) {
+  const std::string copies = fmt::format(
+      "\"${{XDG_CACHE_HOME:-$HOME/.cache}}\"/dtlaunch/{}/dtagent", std::string(32, '?'));
+  return fmt::format(
+      "#!/bin/sh\n"
+      "# Holds this node for dtlaunch job {0} for as long as its agent is here.\n"
+      "trap 'exit 0' TERM USR1 USR2\n"
+      "i=0\n"
+      "while [ $i -lt {1} ]; do\n"
+      "  for p in {2} {3}; do\n"
+      "    \"$p\" --help 2>/dev/null | grep -q -e --hold || continue\n"
+      "    exec \"$p\" --hold --job {4} --host \"$SLURMD_NODENAME\" --lonely-timeout {1}\n"
+      "  done\n"
+      "  sleep 1\n"
+      "  i=$((i + 1))\n"
+      "done\n"
+      "echo \"no dtagent has come here within {1} s: the job did not want this node\"\n",
+      order.job, order.lonely_s, quoted(order.agent), copies, quoted(order.job));
+}
+
+std::string holders_for_people(const std::vector<Holder>& holders) {
+  std::set<Text> reasons;
+  std::size_t pending = 0;
+  for (const Holder& holder : holders) {
+    if (holder.state != HolderState::kPending) continue;
+    ++pending;
+    if (!holder.reason.empty() && holder.reason != "None") reasons.insert(holder.reason);
+  }
+  if (holders.empty()) return {};
+  std::string out = fmt::format("{} asked for", holders.size());
+  if (pending > 0) out += fmt::format(", {} pending", pending);
+  if (!reasons.empty()) out += fmt::format(" ({})", fmt::join(reasons, ", "));
+  return out;
+}
+
+}  // namespace dt
