@@ -17,6 +17,7 @@
 #include <stdexcept>
 
 #include "core/base/number.h"
+#include "core/launch/holders.h"
 #include "io/job/flags.h"
 #include "io/job/master_folders.h"
 #include "io/json_number.h"
@@ -226,7 +227,11 @@ Result<JobSpec> read_spec(const std::string& file) {
 Starter starter_for(const JobSpec& spec, StarterKind kind) {
   Starter starter;
   starter.kind = kind;
-  if (spec.allocation && spec.allocation->kind == kind) starter.job = spec.allocation->job;
+  if (spec.allocation && spec.allocation->kind == kind) {
+    starter.job = spec.allocation->job;
+    for (const AllocatedNode& node : spec.allocation->nodes) starter.nodes.push_back(node.name);
+  }
+  if (kind == StarterKind::kSlurm) starter.holders = holders_name(spec.job);
   starter.rsh = spec.rsh;
   starter.rsh_binary = spec.rsh_binary;
   return starter;

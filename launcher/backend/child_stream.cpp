@@ -134,6 +134,7 @@ class ChildStream final : public ExecStream {
   [[nodiscard]] int exit_code() const override {
     return program_->status ? io::exit_status(*program_->status).shell_code() : -1;
   }
+  [[nodiscard]] pid_t pid() const { return program_->status ? 0 : program_->pid; }
   [[nodiscard]] Error no_exit_code() const override {
     return {ErrorKind::kUnavailable, "its output has ended, and the program has not"};
   }
@@ -263,6 +264,12 @@ Result<std::unique_ptr<ExecStream>> start_child(asio::any_io_executor executor,
   const asio::local::stream_protocol unix_domain;
   io::UnixSocket socket(executor, unix_domain, sockets->ours.release());
   return std::make_unique<ChildStream>(std::move(socket), std::move(running));
+}
+
+void kill_children_of(const ExecStream& stream) {
+  const auto* child = dynamic_cast<const ChildStream*>(&stream);
+  if (child == nullptr || child->pid() == 0) return;
+  for (const io::Fd& one : descendants(child->pid())) signal_pidfd(one, SIGKILL);
 }
 
 }  // namespace dt::launcher

@@ -27,4 +27,7 @@ struct ChildProgram {
 [[nodiscard]] Result<std::unique_ptr<ExecStream>> start_child(io::asio::any_io_executor executor,
                                                               const ChildProgram& program);
 
+/// Kills what the program of a start_child() stream has forked, and lets it live itself.
+void kill_children_of(const ExecStream& stream);
+
 }  // namespace dt::launcher

@@ -8,6 +8,7 @@
 #include <array>
 #include <map>
 
+#include "core/launch/holders.h"
 #include "io/asio.h"
 #include "io/within.h"
 #include "launcher/backend/child_stream.h"
@@ -22,6 +23,8 @@ using io::awaitable;
 /// Before the output of a script.
 constexpr std::string_view kBegun = "dtlaunch:begun";
 constexpr Duration kVersionDeadline = std::chrono::seconds(20);
+/// squeue itself tries to reach Slurm for about 10 s.
+constexpr Duration kQueueDeadline = std::chrono::seconds(20);
 
 /// A literal address at which other hosts reach `name`; empty: the resolver knows none.
 std::string resolve(const std::string& name) {
@@ -67,6 +70,7 @@ class StarterExec final : public Exec {
 
  private:
   awaitable<Result<void>> check_program();
+  awaitable<Result<Starter>> starter_of(Host host);
   awaitable<Result<Answer>> begin(Host host, ExecStream& stream, std::string script,
                                   std::string program);
   awaitable<void> watch_delay(Host host, ExecStream& stream, std::string program);
@@ -85,10 +89,12 @@ class StarterExec final : public Exec {
 
 namespace {
 
-/// Output and exit of a short command of this machine.
+/// Output and exit of a short command of this machine, without the variables that change what
+/// squeue shows.
 awaitable<Result<std::string>> output_of(std::vector<std::string> argv) {
   ChildProgram program;
   program.argv = std::move(argv);
+  program.is_without = [](std::string_view name) { return name.starts_with("SQUEUE_"); };
   auto stream = start_child(co_await io::asio::this_coro::executor, program);
   if (!stream) co_return tl::unexpected(stream.error());
   (*stream)->finish_writing();
@@ -133,6 +139,32 @@ awaitable<Result<void>> StarterExec::check_program() {
   co_return usable;
 }
 
+/// The starter, with the Slurm job that the host is in: a node of the dtlaunch job's own, else a
+/// holder's.
+awaitable<Result<Starter>> StarterExec::starter_of(Host host) {
+  Starter starter = starter_;
+  const auto& own = starter_.nodes;
+  const bool is_own = std::find(own.begin(), own.end(), host.name) != own.end();
+  if (starter_.kind != StarterKind::kSlurm || starter_.holders.empty() || is_own)
+    co_return std::move(starter);
+  auto words = holder_of_node_words(starter_.holders, host.name);
+  words.insert(words.begin(), "squeue");
+  auto answer = co_await io::within(kQueueDeadline, output_of(std::move(words)), "squeue");
+  const std::string holder = answer ? first_holder(*answer) : std::string();
+  if (!holder.empty()) {
+    starter.job = holder;
+    co_return std::move(starter);
+  }
+  // Without a job srun would ask for an allocation of its own.
+  if (starter.job.empty() && answer)
+    co_return fail(
+        ErrorKind::kUnavailable,
+        "{}: no Slurm job of this dtlaunch job runs there (squeue -n {}): dtctl grow asks "
+        "for nodes",
+        host, starter_.holders);
+  co_return std::move(starter);
+}
+
 awaitable<void> StarterExec::watch_delay(Host host, ExecStream& stream, std::string program) {
   co_await io::sleep_for(limits_->patience);
   const std::string words = on_one_line(stream.stderr_tail());
@@ -156,7 +188,9 @@ awaitable<Result<Answer>> StarterExec::begin(Host host, ExecStream& stream, std:
 }
 
 awaitable<Result<std::unique_ptr<ExecStream>>> StarterExec::open(Host host, std::string script) {
-  auto command = starter_command(starter_, host.name);
+  auto starter = co_await starter_of(host);
+  if (!starter) co_return tl::unexpected(starter.error());
+  auto command = starter_command(*starter, host.name);
   if (!command) co_return tl::unexpected(command.error());
   const std::string program = command->argv.front();
   auto usable = co_await check_program();
@@ -183,6 +217,9 @@ awaitable<Result<std::unique_ptr<ExecStream>>> StarterExec::open(Host host, std:
       error.message += ": " + advice;
     co_return tl::unexpected(error.at(to_string(host)));
   }
+  // A process that srun forks ends the step when srun is killed, as it is when this process dies:
+  // the agent, which the step has started, would not live on.
+  if (starter_.kind == StarterKind::kSlurm) kill_children_of(**stream);
   co_await find_address(host);
   co_return unread(std::move(*stream), std::move(begun->rest));
 }
