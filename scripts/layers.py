@@ -36,8 +36,9 @@ MAY = {
     "supervisor/hosts": "core/* io io/job launcher/backend",
     "supervisor/volume": "core/* io io/job",
     "supervisor/control": "core/* io io/job",
+    "supervisor/fleet": "core/base core/files core/launch core/protocol io io/job launcher/cli",
     "supervisor/dtctl": "core/base core/files core/launch core/protocol io io/job launcher launcher/backend"
-                        " launcher/cli launcher/reach supervisor/volume/lock_holder.h",
+                        " launcher/cli launcher/reach supervisor/fleet supervisor/volume/lock_holder.h",
     "supervisor": "core/* io io/job launcher launcher/backend launcher/backend/ssh launcher/reach"
                   " supervisor/hosts supervisor/volume supervisor/control",
     "kvstore/protocol": "core/base",

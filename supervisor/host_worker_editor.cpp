@@ -50,6 +50,12 @@ std::uint32_t remove_host(std::string& text, const Host& host, const std::vector
   return removed;
 }
 
+/// Whether a good host_worker names the host.
+bool names(const std::string& text, const Host& host) {
+  const auto lines = parse_hosts(text, "host_worker").value();
+  return std::ranges::find(lines, host, &HostLine::host) != lines.end();
+}
+
 }  // namespace
 
 awaitable<Result<void>> HostWorkerEditor::edit(std::string op, std::string host,
@@ -69,8 +75,12 @@ awaitable<Result<void>> HostWorkerEditor::rewrite(std::string op, std::string ho
   if (wanted->empty()) co_return fail(ErrorKind::kInvalid, "\"{}\" names no host", host);
   auto text = co_await read();
   if (!text) co_return tl::unexpected(text.error());
-  const auto lines = with_known_ways(*wanted, shell_.spec.known_hosts);
-  auto edited = op == "add" ? add(*text, lines, slots, host) : remove(*text, lines);
+  auto lines = with_known_ways(*wanted, shell_.spec.known_hosts);
+  if (op == "add unless there") {
+    std::erase_if(lines, [&](const HostLine& line) { return names(*text, line.host); });
+    if (lines.empty()) co_return Result<void>();
+  }
+  auto edited = op != "remove" ? add(*text, lines, slots, host) : remove(*text, lines);
   if (!edited) co_return edited;
   if (auto good = parse_hosts(*text, "host_worker"); !good)
     co_return tl::unexpected(good.error().at("host_worker would not be in force"));

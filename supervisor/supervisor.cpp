@@ -35,6 +35,7 @@
 #include "supervisor/control/pulse.h"
 #include "supervisor/control/server.h"
 #include "supervisor/control/status.h"
+#include "supervisor/fleet_desk.h"
 #include "supervisor/host_links.h"
 #include "supervisor/host_worker_editor.h"
 #include "supervisor/job_files.h"
@@ -115,7 +116,8 @@ class Loop final : public Supervisor {
         prepares_(shell_, links_, output_),
         checkpoints_(shell_, links_, prepares_),
         reports_(shell_, links_, prepares_, checkpoints_, output_, pulse_),
-        editor_(shell_) {
+        editor_(shell_),
+        fleet_(shell_) {
     output_.lead = [this]() -> std::optional<WorkerId> {
       if (!job_ || job_->boundary().contributors().empty()) return std::nullopt;
       return job_->boundary().contributors().front();
@@ -200,6 +202,7 @@ class Loop final : public Supervisor {
     group_.spawn(watch_lock());
     group_.spawn(output_.run());
     if (spec_.elastic) group_.spawn(host_worker_->run());
+    if (options_.resume) fleet_.resume();
     files_.run();
     if (spec_.rules.checkpoint_interval > Duration{} && !spec_.servers.empty())
       group_.spawn(checkpoints_.watch_place());
@@ -344,6 +347,8 @@ class Loop final : public Supervisor {
           "{} did not say that everything there has ended; what is left there stops by itself "
           "after {:.0f} s (--orphan-timeout)",
           host, seconds(spec_.rules.orphan_timeout));
+    // Holders end with their agents; those that still wait in a queue are taken out of it.
+    co_await fleet_.let_go();
     note_goodput();
     show_end();
     output_.close_all();
@@ -515,6 +520,7 @@ class Loop final : public Supervisor {
   void act(const ReleaseHost& e) {
     links_.release(e.host);
     prepares_.forget(e.host);
+    fleet_.look();
   }
   void act(const Prepare& e) { group_.spawn(prepares_.run(e.host)); }
 
@@ -646,6 +652,7 @@ class Loop final : public Supervisor {
          .volume = volume_facts(),
          .pulse = pulse_,
          .kept_out = control_.kept_out(),
+         .fleet = fleet_.status(),
          .reach = [this](const Host& host) -> HostReach {
            const HostLink& h = links_.at(host);
            return {h.link && h.link->up(), backend_->doing(host), h.reach_command};
@@ -668,6 +675,8 @@ class Loop final : public Supervisor {
     }
     if (ask.op == "events") co_return event_log_.events_json(ask.from);
     if (ask.op == "leave") co_return leave(ask);
+    if (ask.op == "grow") co_return fleet_.grow(ask);
+    if (ask.op == "fleet") co_return co_await fleet_.answer(std::move(ask));
     if (ask.op == "add" || ask.op == "remove") co_return co_await edit_host_worker(std::move(ask));
     co_return error_reply(fmt::format("unknown request \"{}\"", ask.op));
   }
@@ -724,6 +733,7 @@ class Loop final : public Supervisor {
                         "kept by: dtctl leave {} --cancel",
                         **host, job_->notices().of_hosts().at(**host).why, **host));
     }
+    if (ask.unless_there && ask.op == "add") ask.op = "add unless there";
     auto result = co_await editor_.edit(ask.op, *ask.host, static_cast<std::uint32_t>(ask.slots));
     if (!result) co_return error_reply(result.error().message);
     host_worker_->nudge();
@@ -757,6 +767,7 @@ class Loop final : public Supervisor {
   CheckpointKeeper checkpoints_;
   AgentReports reports_;
   HostWorkerEditor editor_;
+  FleetDesk fleet_;
   std::unique_ptr<Job> job_;  ///< Once the journal is read.
   std::optional<HostWorker> host_worker_;
 

@@ -5,6 +5,12 @@
 ///     {"op":"stop","force":false,"why":"Ctrl-C"} -> {"ok":true}; the job ends, JobEnded follows
 ///     {"op":"add","host":"h","slots":1} / {"op":"remove","host":"h"} -> edits host_worker;
 ///                                         {"ok":true,"note":"why nothing joins yet"} where so
+///                                         "add" with "unless_there":true adds what is missing
+///     {"op":"grow","slots":N,"asked":M} -> {"ok":true,"log","agent","excluded":[node...]}: N more
+///                                         workers may be asked for beside M that are; for dtctl
+///     {"op":"fleet","from":N,"deadline_s":T,"report":"JSON"} -> what the job wishes of holders
+///                                         (supervisor/fleet_desk.h), as soon as it is to be
+///                                         looked at, after T in any case; for dtfleet
 ///     {"op":"leave","host":"h","deadline_s":120,"why":"text","cancel":false}
 ///                                      -> {"ok":true,"note":"what becomes of it"}; the host goes
 ///                                         away, without "deadline_s" at no known time, without

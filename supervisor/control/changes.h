@@ -15,6 +15,8 @@ class Changes {
 
   /// Something has changed that the status or the event log shows.
   void note();
+  /// The newest one's.
+  [[nodiscard]] std::uint64_t number() const { return number_; }
   /// Waits until the newest change is another than number `seen`, at most `limit`; its number. The
   /// first change has number 1, so that 0 never waits.
   io::awaitable<std::uint64_t> after(std::uint64_t seen, Duration limit);

@@ -49,11 +49,15 @@ Result<ControlAsk> control_ask_from_json(std::string_view text) {
     ask.why = io::printable(why->get_ref<const std::string&>().substr(0, kLongestWhy));
   ask.from = number("from", ask.from);
   ask.slots = number("slots", ask.slots);
+  ask.unless_there = flag("unless_there");
+  ask.asked = number("asked", ask.asked);
+  if (const json* report = field("report"); report != nullptr && report->is_string())
+    ask.report = report->get<std::string>();
   if (const json* host = field("host"); host != nullptr && host->is_string())
     ask.host = host->get<std::string>();
   const std::uint64_t control = number("control", io::kControlVersion);
-  const bool changes_job =
-      ask.op == "stop" || ask.op == "add" || ask.op == "remove" || ask.op == "leave";
+  const bool changes_job = ask.op == "stop" || ask.op == "add" || ask.op == "remove" ||
+                           ask.op == "leave" || ask.op == "grow";
   if (changes_job && control != io::kControlVersion)
     return fail(ErrorKind::kInvalid,
                 "this program uses version {} of the control protocol, the job's supervisor "

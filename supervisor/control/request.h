@@ -17,11 +17,14 @@ struct ControlAsk {
   std::string why =
       "on request";        ///< "stop", "leave": the requester and the reason, as one short line.
   bool owner = false;      ///< "console"
-  std::uint64_t from = 0;  ///< "events", "changes"
-  std::optional<std::string> host;   ///< "add", "remove", "leave"
-  std::optional<double> deadline_s;  ///< "leave"
-  bool cancel = false;               ///< "leave"
-  std::uint64_t slots = 1;           ///< "add"
+  std::uint64_t from = 0;  ///< "events", "changes", "fleet"
+  std::optional<std::string> host;    ///< "add", "remove", "leave"
+  std::optional<double> deadline_s;   ///< "leave", "fleet"
+  bool cancel = false;                ///< "leave"
+  std::uint64_t slots = 1;            ///< "add", "grow"
+  bool unless_there = false;          ///< "add": a host that host_worker has is not added again.
+  std::uint64_t asked = 0;            ///< "grow": workers that are asked for already.
+  std::optional<std::string> report;  ///< "fleet": JSON, see fleet_desk.h.
 };
 
 /// kInvalid when it is no object with a text "op", or changes the job and is of another version.

@@ -396,6 +396,7 @@ std::string status_json(const StatusInput& in) {
                  {"rolling_back", rolling_back_json(in.job)},
                  {"gpus", gpus_json(in)},
                  {"kept_out", kept_out_json(in)},
+                 {"fleet", in.fleet},
                  {"log_lines", in.job.log_lines()},
                  {"logs", io::job_files_dir(in.spec) + "/logs"},
                  {"journal", {{"waits_s", in.journal_waits_s}, {"trouble", in.journal_trouble}}},

@@ -51,6 +51,7 @@
 ///                 null: the driver does not report it; index null: what holds for all of the host,
 ///      "kept_out":[{"by":"server 0|agent of HOST|control socket","refused","dropped","fenced"}]
 ///                 of those that kept out anything (core/protocol/control_messages.h, KeptOut),
+///      "fleet":{"text":"2 asked for, 1 pending (Priority)","trouble"}|null: holders of dtctl grow,
 ///      "journal":{"waits_s","trouble"}, for how long its disk has had no room (0: it has),
 ///      "volume":{"stalled_s":since it was given the present request,"dropped_bytes",
 ///                "queue_length":requests and files' output that wait,"queue_bytes":of output,
@@ -61,6 +62,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -126,7 +128,8 @@ struct StatusInput {
   std::string journal_trouble;  ///< Why that is so, or that little room is left; or empty.
   VolumeFacts volume;
   const Pulse& pulse;
-  KeptOut kept_out;  ///< By the control socket.
+  KeptOut kept_out;             ///< By the control socket.
+  const nlohmann::json& fleet;  ///< FleetDesk::status()
   std::function<HostReach(const Host&)> reach;
 };
 

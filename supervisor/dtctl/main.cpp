@@ -16,8 +16,10 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "core/base/number.h"
 #include "core/base/version.h"
 #include "core/files/hosts.h"
+#include "core/launch/holder_plan.h"
 #include "core/protocol/exit_code.h"
 #include "io/asio.h"
 #include "io/descriptor_limit.h"
@@ -29,6 +31,7 @@
 #include "io/line_prefixer.h"
 #include "io/log.h"
 #include "io/spelling.h"
+#include "io/subprocess.h"
 #include "launcher/cli/supervisor_process.h"
 #include "supervisor/dtctl/clean.h"
 #include "supervisor/dtctl/exec.h"
@@ -38,6 +41,7 @@
 #include "supervisor/dtctl/metrics_text.h"
 #include "supervisor/dtctl/status_text.h"
 #include "supervisor/dtctl/why_text.h"
+#include "supervisor/fleet/slurm_queue.h"
 
 namespace dt::supervisor {
 namespace {
@@ -64,6 +68,12 @@ constexpr const char* kHelp =
     "                                HOST goes away in TIME: its workers, base workers too, leave "
     "at\n"
     "                                the next epoch, or before it is gone; --cancel: it stays\n"
+    "  grow N [slots=S] [-- SBATCH WORDS]\n"
+    "                                ask Slurm for N nodes more, each for one worker (or S); they "
+    "join\n"
+    "                                as they come: dtctl grow 2 -- -p gpu -t 4:00:00\n"
+    "  shrink [N|HOST]               give a node (or N) back that grow has asked for: first those\n"
+    "                                that have not come, then the newest; or HOST\n"
     "  stop [--force]                stop the job and wait for its end; --force: kill at once\n"
     "  resume                        start the job's supervisor again if it died\n"
     "  logs [NAME] [-f]              a process's output: 3 or worker-3, server-0, prepare-HOST;\n"
@@ -409,6 +419,109 @@ io::awaitable<int> leave(Arguments args) {
   co_return kExitOk;
 }
 
+// ---------------------------------------------------------------- nodes of a scheduler
+
+constexpr std::uint32_t kMostNodes = 10'000;
+
+/// Before anything is asked for.
+void need_slurm(const std::string& command, const std::string& program) {
+  if (io::in_path(program)) return;
+  throw Failed{{ErrorKind::kUnavailable,
+                fmt::format("{}: {} is not in PATH: it is for jobs where Slurm has the machines "
+                            "(Debian's package slurm-client); elsewhere: dtctl {}",
+                            command, program, command == "grow" ? "add HOST" : "remove HOST")},
+               kExitFailure};
+}
+
+std::uint32_t count_of(const std::string& word, const char* command) {
+  const auto count = parse_number<std::uint32_t>(word);
+  if (!count || *count == 0 || *count > kMostNodes)
+    throw Usage{fmt::format("{}: \"{}\" is no number of nodes: 1 to {}", command,
+                            io::printable(word), kMostNodes)};
+  return *count;
+}
+
+io::awaitable<int> grow(Arguments args) {
+  if (args.words.empty()) throw Usage{"grow N [slots=S] [-- SBATCH WORDS]"};
+  constexpr std::string_view kSlots = "slots=";
+  const std::uint32_t nodes = count_of(args.words[0], "grow");
+  HolderOrder order;
+  auto words = args.words.begin() + 1;
+  if (words != args.words.end() && words->starts_with(kSlots))
+    order.slots = count_of((words++)->substr(kSlots.size()), "grow: slots");
+  order.words.assign(words, args.words.end());
+  need_slurm("grow", "sbatch");
+  const Connected to = need(co_await connect(args), kExitNoJob);
+  order.job = to.job.job;
+  const SlurmQueue queue(order.job);
+  std::uint32_t asked = 0;
+  for (const Holder& holder : need(queue.list()))
+    if (!holder.is_joined && holder.state != HolderState::kEnding) asked += holder.slots;
+  json request{{"slots", std::uint64_t{nodes} * order.slots},
+               {"asked", asked},
+               {"control", io::kControlVersion}};
+  const json answer = json::parse(need(co_await ask(*to.client, "grow", std::move(request))));
+  order.log = answer.at("log").get<std::string>();
+  order.agent = answer.at("agent").get<std::string>();
+  order.excluded = answer.at("excluded").get<std::vector<std::string>>();
+  std::vector<std::string> ids;
+  Result<std::string> id;
+  while (ids.size() < nodes && (id = queue.submit(order))) ids.push_back(std::move(*id));
+  if (!ids.empty())
+    fmt::print("asked for {} node{}, Slurm job{} {}: {} when Slurm has them (dtctl status)\n",
+               ids.size(), ids.size() == 1 ? "" : "s", ids.size() == 1 ? "" : "s",
+               io::printable(fmt::format("{}", fmt::join(ids, ", "))),
+               ids.size() == 1 ? "it joins" : "they join");
+  need(std::move(id));
+  co_return kExitOk;
+}
+
+/// Takes the host out of the job; its holder ends when its workers have left.
+io::awaitable<void> let_host_go(const Connected& to, const std::string& host) {
+  json request{{"host", host}, {"control", io::kControlVersion}};
+  need(co_await ask(*to.client, "remove", std::move(request)));
+  fmt::print("{} leaves at the next epoch; then its node is given back\n", io::printable(host));
+}
+
+io::awaitable<int> shrink(Arguments args) {
+  if (args.words.size() > 1) throw Usage{"shrink [N|HOST]"};
+  const std::string word = args.words.empty() ? "1" : args.words[0];
+  const bool is_count = word.find_first_not_of("0123456789") == word.npos;
+  const std::uint32_t count = is_count ? count_of(word, "shrink") : 1;
+  if (!is_count) need(parse_hosts(word, "shrink"), kExitUsage);
+  need_slurm("shrink", "scancel");
+  const Connected to = need(co_await connect(args), kExitNoJob);
+  const SlurmQueue queue(to.job.job);
+  const std::vector<Holder> holders = need(queue.list());
+  if (!is_count) {
+    const bool is_held = std::ranges::any_of(holders, [&word](const Holder& holder) {
+      return holder.node == word && holder.state == HolderState::kRunning;
+    });
+    co_await let_host_go(to, word);  // of a host of the initial launch the supervisor says why not
+    if (!is_held) fmt::print("no Slurm job of dtctl grow holds {}\n", io::printable(word));
+    co_return kExitOk;
+  }
+  const std::vector<Holder> chosen = newest_holders(holders, count);
+  for (const Holder& holder : chosen) {
+    if (holder.state == HolderState::kPending) {
+      need(queue.cancel_pending(holder.id));
+      fmt::print("Slurm job {} is taken out of the queue\n", holder.id);
+    } else if (holder.is_joined) {
+      co_await let_host_go(to, holder.node);
+    } else {
+      need(queue.cancel(holder.id));
+      fmt::print("Slurm job {} ({}) is given back\n", holder.id, io::printable(holder.node));
+    }
+  }
+  if (chosen.size() < count)
+    throw Failed{{ErrorKind::kInvalid,
+                  fmt::format("dtctl grow has asked for {} nodes that are not given back yet: not "
+                              "{} (other hosts: dtctl remove HOST)",
+                              chosen.size(), count)},
+                 kExitFailure};
+  co_return kExitOk;
+}
+
 io::awaitable<int> wait(Arguments args) {
   if (args.words.empty()) throw Usage{"wait CONDITION..."};
   WaitOptions options;
@@ -543,11 +656,12 @@ struct Command {
 
 const std::map<std::string, Command>& commands() {
   static const std::map<std::string, Command> all = {
-      {"status", {status}},     {"add", {edit, true}},  {"remove", {edit, true}},
-      {"stop", {stop}},         {"logs", {logs, true}}, {"events", {events}},
-      {"console", {console}},   {"version", {version}}, {"help", {help, true}},
-      {"resume", {resume}},     {"why", {why, true}},   {"wait", {wait, true}},
-      {"leave", {leave, true}}, {"metrics", {metrics}},
+      {"status", {status}},       {"add", {edit, true}},  {"remove", {edit, true}},
+      {"stop", {stop}},           {"logs", {logs, true}}, {"events", {events}},
+      {"console", {console}},     {"version", {version}}, {"help", {help, true}},
+      {"resume", {resume}},       {"why", {why, true}},   {"wait", {wait, true}},
+      {"leave", {leave, true}},   {"metrics", {metrics}}, {"grow", {grow, true}},
+      {"shrink", {shrink, true}},
   };
   return all;
 }

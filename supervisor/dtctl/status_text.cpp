@@ -350,6 +350,15 @@ std::string journal(const json& status) {
                      trouble, duration_text(waits));
 }
 
+/// The nodes that dtctl grow has asked for.
+std::string fleet(const json& status) {
+  const json& said = part(status, "fleet");
+  if (!said.is_object()) return "";
+  const std::string trouble = shown(said, "trouble");
+  return fmt::format("nodes of Slurm: {}{}\n", shown(said, "text"),
+                     trouble == "-" ? "" : "; " + trouble);
+}
+
 /// When a host goes away.
 std::string when(const json& leaving) {
   if (!part(leaving, "in_s").is_number()) return "at no set time";
@@ -385,6 +394,7 @@ std::string head(const json& status, Detail detail) {
                          shown(leaving, "why"), shown(leaving, "text"));
   if (const json& goodput = part(status, "goodput"); goodput.is_object())
     out += fmt::format("goodput {}\n", shown(goodput, "text"));
+  out += fleet(status);
   out += journal(status);
   out += volume(status);
   return out + checkpoint(status) + kept_out(status, detail) + "\n";

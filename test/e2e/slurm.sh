@@ -55,6 +55,7 @@ EOT
     echo "NodeName=n$i NodeHostname=dtmaster NodeAddr=10.99.0.$((10 + i)) Port=$((7000 + i)) CPUs=8 RealMemory=8000 State=UNKNOWN${SLURM_GRES:+ Gres=$SLURM_GRES}"
   done
   echo "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:8"
+  echo "PartitionName=whole Nodes=ALL MaxTime=INFINITE State=UP OverSubscribe=NO"  # a node has one job
 }
 
 # in_slurm COMMAND...: where the daemons are, with their configuration.

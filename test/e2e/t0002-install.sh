@@ -29,6 +29,7 @@ manual_is_whole dtlaunch 1
 manual_is_whole dtbench 1 kv
 manual_is_whole dtgpucheck 1
 manual_is_whole dtsupervisor 8
+manual_is_whole dtfleet 8
 
 # A user's program is built against the installation, with pkg-config if available and with CMake.
 # A sanitized library requires a sanitized user.

@@ -10,7 +10,7 @@ golden() {  # NAME: what stands in $T/NAME is what stands in the golden file
   diff -u "$GOLDEN/$1" "$T/$1" || fail "test/contracts/$1 promises something else"
 }
 
-for program in dtlaunch dtctl dtserver dtsupervisor dtagent dttrain dtbench dtgpucheck; do
+for program in dtlaunch dtctl dtserver dtsupervisor dtfleet dtagent dttrain dtbench dtgpucheck; do
   [ -x "$DT_BIN/$program" ] || { grep "^$program " "$GOLDEN/options.txt" >>"$T/options.txt"; continue; }
   { "$program" --help || true; [ $program != dtbench ] || dtbench kv --help
     [ $program != dtctl ] || { dtctl exec --help; dtctl clean --help; }; } 2>&1 | tr -s ' |[](),' '\n' |

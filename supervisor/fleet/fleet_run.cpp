@@ -1,0 +1,182 @@
+#include "supervisor/fleet/fleet_run.h"
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "io/job/control_protocol.h"
+#include "io/job/job_pointer.h"
+
+namespace dt::supervisor {
+
+using io::awaitable;
+using nlohmann::json;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr Duration kAtOnce = 0s;
+constexpr Duration kSoon = 1s;
+/// A queue may take hours: Slurm is asked more and more seldom, and often again when something has
+/// changed.
+constexpr Duration kSeldom = 20s;
+constexpr double kSlower = 1.5;
+constexpr int kTries = 5;  ///< To give everything back at the end.
+
+std::string what(const Holder& holder) {
+  return holder.node.empty() ? fmt::format("Slurm job {}", holder.id)
+                             : fmt::format("Slurm job {} ({})", holder.id, holder.node);
+}
+
+JobHost host_from(const json& value) {
+  JobHost host;
+  host.in_file = value.value("in_file", 0U);
+  host.empty = value.value("empty", 0U);
+  host.is_running = value.value("is_running", false);
+  host.is_given_up = value.value("is_given_up", false);
+  host.needs_holder = value.value("needs_holder", false);
+  return host;
+}
+
+}  // namespace
+
+Result<FleetWish> parse_wish(std::string_view reply) {
+  try {
+    const json value = json::parse(reply);
+    if (!value.value("ok", false))
+      return fail(ErrorKind::kDenied, "{}", value.value("error", "the supervisor refused"));
+    FleetWish wish;
+    wish.number = value.at("number").get<std::uint64_t>();
+    wish.may_rest = value.at("may_rest").get<bool>();
+    wish.job.lets_go = value.at("lets_go").get<bool>();
+    wish.job.max_workers = value.at("max_workers").get<std::uint32_t>();
+    wish.job.wanted = value.at("wanted").get<std::uint32_t>();
+    for (const auto& [name, host] : value.at("hosts").items())
+      wish.job.hosts[name] = host_from(host);
+    return wish;
+  } catch (const json::exception& e) {
+    return fail(ErrorKind::kProtocol, "the supervisor's answer is of another version: {}",
+                e.what());
+  }
+}
+
+awaitable<Result<void>> FleetRun::run() {
+  Duration wait{};
+  for (int failures = 0;;) {
+    auto looked = co_await look(wait);
+    if (looked && *looked) co_return Result<void>();
+    if (!looked) {
+      client_.reset();
+      const auto pointer = io::read_job_pointer(job_dir_);
+      if (!pointer) co_return tl::unexpected(pointer.error());
+      const bool is_over = pointer->ended || (!job_.empty() && pointer->job != job_);
+      if (is_over && job_.empty())
+        co_return fail(ErrorKind::kUnavailable, "no job is running in {}", job_dir_);
+      if (is_over && (give_all_back() || ++failures == kTries)) co_return Result<void>();
+    }
+    wait = is_changed_ || wait < kSoon
+               ? kSoon
+               : std::min<Duration>(std::chrono::duration_cast<Duration>(wait * kSlower), kSeldom);
+    if (!looked) co_await io::sleep_for(wait);
+  }
+}
+
+awaitable<Result<bool>> FleetRun::look(Duration wait) {
+  is_changed_ = false;
+  if (!client_) {
+    const auto pointer = io::read_job_pointer(job_dir_);
+    if (!pointer) co_return tl::unexpected(pointer.error());
+    if (pointer->ended || (!job_.empty() && pointer->job != job_))
+      co_return fail(ErrorKind::kUnavailable, "the job has ended");
+    auto client = co_await io::ControlClient::connect(pointer->socket);
+    if (!client) co_return tl::unexpected(client.error());
+    client_ = std::move(*client);
+    job_ = pointer->job;
+    seen_ = 0;
+  }
+  const auto waited = co_await ask_wish(wait);
+  if (!waited) co_return tl::unexpected(waited.error());
+  if (waited->number != std::exchange(seen_, waited->number)) is_changed_ = true;
+  if (waited->may_rest) co_return true;
+  auto listed = SlurmQueue(job_).list();
+  trouble_ = listed ? std::string() : listed.error().message;
+  if (!listed) co_return false;
+  if (*listed != holders_) is_changed_ = true;
+  holders_ = std::move(*listed);
+  // The wish is to be newer than the list: a host that is in it was added for a holder of the list.
+  const auto wish = co_await ask_wish(kAtOnce);
+  if (!wish) co_return tl::unexpected(wish.error());
+  HolderPlan plan = plan_holders(holders_, wish->job, unheld_);
+  unheld_ = std::move(plan.unheld);
+  for (HolderAction& action : plan.actions) {
+    is_changed_ = true;
+    const auto done = co_await act(std::move(action));
+    if (!done && done.error().kind == ErrorKind::kClosed) co_return tl::unexpected(done.error());
+    if (!done) trouble_ = done.error().message;
+  }
+  if (!wish->job.lets_go) co_return false;
+  const bool is_empty = std::ranges::all_of(
+      holders_, [](const Holder& holder) { return holder.state == HolderState::kEnding; });
+  co_return is_empty;
+}
+
+awaitable<Result<FleetWish>> FleetRun::ask_wish(Duration wait) {
+  json report{{"text", holders_for_people(holders_)}, {"trouble", trouble_}};
+  report["news"] = std::exchange(news_, {});
+  json request{{"op", "fleet"},
+               {"report", report.dump(-1, ' ', false, json::error_handler_t::replace)}};
+  if (wait > Duration{}) {
+    request["from"] = seen_;
+    request["deadline_s"] = seconds(wait);
+  }
+  const auto reply = co_await client_->ask(request.dump());
+  if (!reply) co_return tl::unexpected(reply.error());
+  co_return parse_wish(*reply);
+}
+
+awaitable<Result<void>> FleetRun::request(std::string op, std::string host, std::uint32_t slots) {
+  const json ask{{"op", op},
+                 {"host", host},
+                 {"slots", slots},
+                 {"unless_there", true},
+                 {"control", io::kControlVersion}};
+  const auto reply = co_await client_->ask(ask.dump());
+  if (!reply) co_return tl::unexpected(reply.error());
+  const json answer = json::parse(*reply, nullptr, false);
+  if (!answer.is_object() || !answer.value("ok", false))
+    co_return fail(ErrorKind::kDenied, "{} {}: {}", op, host,
+                   answer.is_object() ? answer.value("error", "refused") : "no answer");
+  co_return Result<void>();
+}
+
+awaitable<Result<void>> FleetRun::act(HolderAction action) {
+  const SlurmQueue queue(job_);
+  if (const auto* add = std::get_if<AddHost>(&action)) {
+    news_.push_back(fmt::format("Slurm has given {}: it is added", add->node));
+    co_return co_await request("add", fmt::format("{} via=slurm", add->node), add->slots);
+  }
+  if (const auto* drop = std::get_if<DropHost>(&action)) {
+    news_.push_back(
+        fmt::format("Slurm has {} no more: its lines are taken out of host_worker", drop->node));
+    co_return co_await request("remove", drop->node, 1);
+  }
+  if (const auto* mark = std::get_if<MarkJoined>(&action))
+    co_return queue.mark_joined(mark->id, mark->slots);
+  const auto& cancel = std::get<CancelHolder>(action);
+  const auto holder = std::ranges::find(holders_, cancel.id, &Holder::id);
+  if (holder != holders_.end())
+    news_.push_back(fmt::format("{} is given back: {}", what(*holder), cancel.why));
+  co_return queue.cancel(cancel.id);
+}
+
+Result<void> FleetRun::give_all_back() {
+  const SlurmQueue queue(job_);
+  const auto holders = queue.list();
+  if (!holders) return tl::unexpected(holders.error());
+  Result<void> all;
+  for (const Holder& holder : *holders)
+    if (auto done = queue.cancel(holder.id); !done) all = std::move(done);
+  return all;
+}
+
+}  // namespace dt::supervisor

@@ -1,0 +1,52 @@
+/// dtfleet's work for one job: again and again it looks at Slurm's queue and at what the job
+/// wishes, and does what plan_holders() (core/launch/holder_plan.h) says. It keeps nothing: killed
+/// and started again it goes on.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/launch/holder_plan.h"
+#include "io/asio.h"
+#include "io/job/control_client.h"
+#include "supervisor/fleet/slurm_queue.h"
+
+namespace dt::supervisor {
+
+/// The reply to {"op":"fleet"}: what the job wishes.
+struct FleetWish {
+  JobWish job;
+  std::uint64_t number = 0;  ///< The next request waits for another one.
+  bool may_rest = false;     ///< There are no holders, and none are to come.
+};
+[[nodiscard]] Result<FleetWish> parse_wish(std::string_view reply);
+
+class FleetRun {
+ public:
+  explicit FleetRun(std::string job_dir) : job_dir_(std::move(job_dir)) {}
+
+  /// Until the job has ended and all holders are given back, or it has none: 0. An error: no job is
+  /// there.
+  io::awaitable<Result<void>> run();
+
+ private:
+  /// One look, `wait` after the one before at the latest; whether it was the last one.
+  io::awaitable<Result<bool>> look(Duration wait);
+  io::awaitable<Result<FleetWish>> ask_wish(Duration wait);
+  io::awaitable<Result<void>> act(HolderAction action);
+  io::awaitable<Result<void>> request(std::string op, std::string host, std::uint32_t slots);
+  Result<void> give_all_back();
+
+  std::string job_dir_;
+  std::string job_;
+  std::unique_ptr<io::ControlClient> client_;
+  std::uint64_t seen_ = 0;           ///< FleetWish::number
+  std::vector<Holder> holders_;      ///< Of the last look.
+  std::vector<std::string> unheld_;  ///< HolderPlan::unheld
+  std::vector<std::string> news_;    ///< For the job's events.
+  std::string trouble_;              ///< What keeps it from its work.
+  bool is_changed_ = false;          ///< The last look found or did something.
+};
+
+}  // namespace dt::supervisor

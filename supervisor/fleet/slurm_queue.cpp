@@ -1,0 +1,48 @@
+#include "supervisor/fleet/slurm_queue.h"
+
+#include "launcher/cli/scheduler_program.h"
+
+namespace dt::supervisor {
+namespace {
+
+Result<std::string> ask(const std::string& program, const std::vector<std::string>& arguments,
+                        std::string_view input = {}) {
+  Answer answer = launcher::ask_scheduler(program, arguments, input);
+  if (!answer.is_there) return fail(ErrorKind::kUnavailable, "{}", answer.text);
+  return std::move(answer.text);
+}
+
+Result<void> done(const Result<std::string>& answer) {
+  if (!answer) return tl::unexpected(answer.error());
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<Holder>> SlurmQueue::list() const {
+  const auto text = ask("squeue", list_holders_words(job_));
+  if (!text) return tl::unexpected(text.error());
+  return parse_holders(*text, job_);
+}
+
+Result<std::string> SlurmQueue::submit(const HolderOrder& order) const {
+  const auto text = ask("sbatch", submit_words(order), holder_script(order));
+  if (!text) return text;
+  // "41" or "41;cluster"
+  return text->substr(0, text->find_first_of(";\n"));
+}
+
+Result<void> SlurmQueue::mark_joined(std::uint32_t id, std::uint32_t slots) const {
+  return done(ask("scontrol", {"update", fmt::format("JobId={}", id),
+                               "Comment=" + holder_comment(job_, slots, true)}));
+}
+
+Result<void> SlurmQueue::cancel(std::uint32_t id) const {
+  return done(ask("scancel", {"--quiet", fmt::to_string(id)}));
+}
+
+Result<void> SlurmQueue::cancel_pending(std::uint32_t id) const {
+  return done(ask("scancel", {"--quiet", "--state=PENDING", fmt::to_string(id)}));
+}
+
+}  // namespace dt::supervisor
