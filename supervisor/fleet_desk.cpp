@@ -127,8 +127,6 @@ std::string FleetDesk::grow(const ControlAsk& ask) {
   json excluded = json::array();
   if (spec.allocation && spec.allocation->kind == StarterKind::kSlurm)
     for (const AllocatedNode& node : spec.allocation->nodes) excluded.push_back(node.name);
-  for (const Host& host : membership.hosts())
-    if (needs_holder(spec, *shell_.job, host)) excluded.push_back(host.name);
   return dump({{"ok", true},
                {"log", io::job_files_dir(spec) + "/logs/holder-%j.log"},
                {"agent", (io::program_folder() / "dtagent").string()},
