@@ -441,6 +441,17 @@ std::uint32_t count_of(const std::string& word, const char* command) {
   return *count;
 }
 
+/// The job's holders. One whose host is in host_worker has joined, though its comment may not say
+/// so yet.
+io::awaitable<std::vector<Holder>> holders_now(const Connected& to, const SlurmQueue& queue) {
+  std::vector<Holder> holders = need(queue.list());
+  const json status = json::parse(need(co_await ask(*to.client, "status")));
+  const json& in_file = status.at("file").at("accepted");
+  for (Holder& holder : holders)
+    if (std::ranges::find(in_file, json(holder.node)) != in_file.end()) holder.is_joined = true;
+  co_return holders;
+}
+
 io::awaitable<int> grow(Arguments args) {
   if (args.words.empty()) throw Usage{"grow N [slots=S] [-- SBATCH WORDS]"};
   constexpr std::string_view kSlots = "slots=";
@@ -455,7 +466,7 @@ io::awaitable<int> grow(Arguments args) {
   order.job = to.job.job;
   const SlurmQueue queue(order.job);
   std::uint32_t asked = 0;
-  for (const Holder& holder : need(queue.list()))
+  for (const Holder& holder : co_await holders_now(to, queue))
     if (!holder.is_joined && holder.state != HolderState::kEnding) asked += holder.slots;
   json request{{"slots", std::uint64_t{nodes} * order.slots},
                {"asked", asked},
@@ -468,10 +479,10 @@ io::awaitable<int> grow(Arguments args) {
   Result<std::string> id;
   while (ids.size() < nodes && (id = queue.submit(order))) ids.push_back(std::move(*id));
   if (!ids.empty())
-    fmt::print("asked for {} node{}, Slurm job{} {}: {} when Slurm has them (dtctl status)\n",
+    fmt::print("asked for {} node{}, Slurm job{} {}: {} when Slurm has {} (dtctl status)\n",
                ids.size(), ids.size() == 1 ? "" : "s", ids.size() == 1 ? "" : "s",
                io::printable(fmt::format("{}", fmt::join(ids, ", "))),
-               ids.size() == 1 ? "it joins" : "they join");
+               ids.size() == 1 ? "it joins" : "they join", ids.size() == 1 ? "it" : "them");
   need(std::move(id));
   co_return kExitOk;
 }
@@ -492,7 +503,7 @@ io::awaitable<int> shrink(Arguments args) {
   need_slurm("shrink", "scancel");
   const Connected to = need(co_await connect(args), kExitNoJob);
   const SlurmQueue queue(to.job.job);
-  const std::vector<Holder> holders = need(queue.list());
+  const std::vector<Holder> holders = co_await holders_now(to, queue);
   if (!is_count) {
     const bool is_held = std::ranges::any_of(holders, [&word](const Holder& holder) {
       return holder.node == word && holder.state == HolderState::kRunning;

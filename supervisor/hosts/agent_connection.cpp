@@ -165,7 +165,8 @@ void AgentConnection::note(const wire::Frame& frame) {
     if (const auto started = wire::parse<ProcessStarted>(frame.body))
       received_.try_emplace(started->process, 0);
   }
-  if (heard_at_ - said_hello_at_ >= kHelloEvery) say_hello();
+  const Duration orphan = std::chrono::milliseconds(options_.orphan_timeout_ms);
+  if (heard_at_ - said_hello_at_ >= std::min(kHelloEvery, orphan / 3)) say_hello();
 }
 
 io::awaitable<Result<AgentState>> AgentConnection::greet() {
@@ -180,7 +181,11 @@ io::awaitable<Result<AgentState>> AgentConnection::greet() {
       co_return fail(ErrorKind::kDenied, "the agent refused: {}",
                      refused ? refused->why : refused.error().message);
     }
-    if (frame->type == AgentState::kType) co_return wire::parse<AgentState>(frame->body);
+    if (frame->type != AgentState::kType) continue;
+    // A second one, from which on the agent counts this side's silence: what carries the link may
+    // stay open when this process dies, as a step of srun's does.
+    say_hello();
+    co_return wire::parse<AgentState>(frame->body);
   }
 }
 

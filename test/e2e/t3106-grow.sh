@@ -88,8 +88,8 @@ ctl grow 1 -- -p whole
 ctl stop >"$T/stop.out"
 finished dtlaunch "$JOB_PID" 30
 holders_are ""
-expect_nothing_left() { STEP=0.5 wait_for 15 '[ -z "$(left_over | grep -E "dtagent|elastic_worker|dtserver|srun |dtfleet")" ]' || fail "left over: $(left_over)"; }
-expect_nothing_left
+programs_end() { STEP=0.5 wait_for 15 '[ -z "$(left_over | grep -E "dtagent|elastic_worker|dtserver|srun |dtfleet")" ]' || fail "left over: $(left_over)"; }
+programs_end
 
 say "everything is killed: holders end by themselves"
 train -n 1 --orphan-timeout 3s --
@@ -98,4 +98,6 @@ awaits workers=2
 supervisor=$(pointer pid)
 kill -KILL "$JOB_PID" "$supervisor"
 holders_are ""
-expect_nothing_left
+programs_end
+in_slurm scancel "$SLURM_JOB"
+STEP=0.5 wait_for 20 '! left_over | grep -q slurmstepd' || fail "Slurm's steps do not end: $(left_over)"
