@@ -505,9 +505,12 @@ io::awaitable<int> shrink(Arguments args) {
   const SlurmQueue queue(to.job.job);
   const std::vector<Holder> holders = co_await holders_now(to, queue);
   if (!is_count) {
-    const bool is_held = std::ranges::any_of(holders, [&word](const Holder& holder) {
-      return holder.node == word && holder.state == HolderState::kRunning;
-    });
+    bool is_held = false;
+    for (const Holder& holder : holders) {
+      if (holder.node != word || holder.state != HolderState::kRunning) continue;
+      is_held = true;
+      if (holder.is_joined) need(queue.mark_joined(holder.id, holder.slots));
+    }
     co_await let_host_go(to, word);  // of a host of the initial launch the supervisor says why not
     if (!is_held) fmt::print("no Slurm job of dtctl grow holds {}\n", io::printable(word));
     co_return kExitOk;
@@ -518,6 +521,8 @@ io::awaitable<int> shrink(Arguments args) {
       need(queue.cancel_pending(holder.id));
       fmt::print("Slurm job {} is taken out of the queue\n", holder.id);
     } else if (holder.is_joined) {
+      // A dtfleet that was killed before it could would take the node for a new one.
+      need(queue.mark_joined(holder.id, holder.slots));
       co_await let_host_go(to, holder.node);
     } else {
       need(queue.cancel(holder.id));

@@ -63,16 +63,18 @@ holders_are ""
 file_is n1
 worker_log once "$T/w0.jsonl"
 
-rounds=5
+rounds=5 next_supervisor=0
 ! is_nightly || rounds=50
 say "dtfleet and the supervisor are killed, $rounds times, while the job grows and shrinks"
 for ((i = 0; i < rounds; i++)); do
   [ $((i % 5)) != 0 ] || ctl grow 2 -- -p whole || true
   STEP=$(printf '0.%03d' $((RANDOM % 1000))) nap
-  if [ $((RANDOM % 2)) = 0 ]; then
+  # dtlaunch starts a supervisor again five times a minute.
+  if [ $((RANDOM % 2)) = 0 ] || { is_nightly && [ $SECONDS -lt $next_supervisor ]; }; then
     for pid in $(pgrep -f "^dtfleet --job-dir $JOB"); do kill -KILL "$pid" 2>/dev/null || true; done
   else
     kill -KILL "$(pointer pid)" 2>/dev/null || true
+    next_supervisor=$((SECONDS + 13))
     awaits --start '.state=running'
   fi
   [ "$(holders | wc -l)" -le 2 ] || fail "too many: $(holders)"
