@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 /// Between looks for an agent, and for the end of a guard whose agent has ended.
-constexpr auto kLook = 250ms;
+constexpr auto kAgentLook = 250ms;
 constexpr auto kForever = -1ms;
 
 /// The scheduler's signals, which are read from it from now on.
@@ -79,7 +79,7 @@ int hold_main(const AgentOptions& options) {
                  options.host, seconds(options.lonely_timeout));
       return 1;
     }
-    const int signal = next_signal(signals, {}, kLook);
+    const int signal = next_signal(signals, {}, kAgentLook);
     if (!had_agent && (signal == SIGTERM || signal == SIGINT)) return 0;
   }
 }
