@@ -12,7 +12,7 @@ for program in "$bin"/dt*; do
   [ -n "$(find "$T/prefix/share/man" -name "$name.?.gz")" ] || fail "no man page for $name"
 done
 for page in "$T"/prefix/share/man/man?/*.gz; do
-  gzip -dc "$page" | head -n 1 | grep -q '^\.T[Hh]' || fail "$page is not a man page"
+  [[ $(gzip -dc "$page" | sed -n 1p) == .T[Hh]* ]] || fail "$page is not a man page"
 done
 [ -f "$T/prefix/share/doc/dtlaunch/copyright" ] || fail "no copyright file"
 # A manual names every option that --help names.

@@ -59,6 +59,8 @@ expect_status 0
 expect_output one '\[worker 0 n1\] said$'
 
 say "a shell that has outlived its job; another one's nodes; a node that was taken out"
+# The nodes of the jobs before are free again: this one has n1 and n2.
+STEP=0.2 wait_for 20 '[ "$(in_slurm sinfo -h -t idle -o %D)" = 3 ]' || fail "nodes are busy: $(in_slurm sinfo)"
 allocate 2
 inside() { in_slurm env SLURM_JOB_ID="$SLURM_JOB" SLURM_JOB_NODELIST="$1" "${@:2}"; }
 run others inside 'n[2-3]' dtlaunch -s 0 true
