@@ -3,6 +3,9 @@
 #     . "$(dirname "$0")/slurm.sh"
 #     slurm_up [N [PROCTRACK]]     # slurmctld and N slurmds, nodes n1 to nN (3); linuxproc or cgroup
 #     SLURM_GRES=gpu:4             # before slurm_up: what each node has
+#     SLURM_CRED_EXPIRE=10         # ... the seconds that a requeued job waits (120)
+#     SLURM_GRACE=10               # ... partitions low, preempted by high with that GraceTime, in place of main
+#     KILL_WAIT=30                 # ... the seconds between TERM and KILL (5)
 #     allocate NODES               # an allocation that a shell in the background holds; sets SLURM_JOB
 #
 # All daemons run in one namespace of network, mounts and host name, which $SLURM_NS enters; their files
@@ -23,7 +26,7 @@ slurm_config() {  # nodes proctrack
 ClusterName=dt
 SlurmctldHost=dtmaster(10.99.0.1)
 AuthType=auth/munge
-AuthInfo=socket=$S/munge.socket
+AuthInfo=socket=$S/munge.socket${SLURM_CRED_EXPIRE:+,cred_expire=$SLURM_CRED_EXPIRE}
 CredType=cred/munge
 MpiDefault=none
 ProctrackType=proctrack/$2
@@ -54,6 +57,12 @@ EOT
   for ((i = 1; i <= $1; i++)); do
     echo "NodeName=n$i NodeHostname=dtmaster NodeAddr=10.99.0.$((10 + i)) Port=$((7000 + i)) CPUs=8 RealMemory=8000 State=UNKNOWN${SLURM_GRES:+ Gres=$SLURM_GRES}"
   done
+  if [ -n "${SLURM_GRACE-}" ]; then
+    printf '%s\n' PreemptType=preempt/partition_prio PreemptMode=CANCEL \
+      "PartitionName=low Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=$SLURM_GRACE" \
+      "PartitionName=high Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=2"
+    return
+  fi
   echo "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:8"
   echo "PartitionName=whole Nodes=ALL MaxTime=INFINITE State=UP OverSubscribe=NO"  # a node has one job
 }
