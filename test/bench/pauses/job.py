@@ -100,6 +100,13 @@ class Job:
         os.rename(path + ".new", path)
         return time.monotonic_ns()
 
+    def control(self, *words):
+        """Runs dtctl; the time before."""
+        now = time.monotonic_ns()
+        subprocess.run(["dtctl", "--job-dir", self.job, *words], env=self.env, cwd=self.job, check=True,
+                       stdout=self.console, stderr=self.console)
+        return now
+
     def status(self):
         """dtctl's status, or None while no supervisor answers."""
         out = subprocess.run(["dtctl", "--job-dir", self.job, "status", "--json"], env=self.env, text=True,

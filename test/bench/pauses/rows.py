@@ -26,13 +26,13 @@ class Shared:
         except BaseException:
             self.job.stop()
             raise
-        self.windows = {"join": [], "leave": []}
+        self.windows = {"join": [], "leave": [], "notice": []}
         self.warmups = []
 
-    def join(self):
+    def join(self, edit=None):
         job = self.job
         lines, workers = job.changes(), job.newest_steps()[1]
-        begun = job.edit(add=True)
+        begun = edit() if edit else job.edit(add=True)
         job.wait("the newcomer's steps", lambda: job.newest_steps()[1] > workers and job.newest_steps()[0] > 0)
         self.windows["join"].append((begun, time.monotonic_ns()))
         newcomer = max(job.logs(), key=lambda events: events[0]["worker"])
@@ -46,6 +46,13 @@ class Shared:
         self.job.wait("REMOVED", lambda: self.job.changes() == lines + 1)
         self.settle()
         self.windows["leave"].append((begun, time.monotonic_ns()))
+
+    def leave_by_notice(self):
+        lines = self.job.changes()
+        begun = self.job.control("leave", self.job.fourth, "--in", "30s")
+        self.job.wait("REMOVED", lambda: self.job.changes() == lines + 1)
+        self.settle()
+        self.windows["notice"].append((begun, time.monotonic_ns()))
 
     def settle(self):
         """An ordinary epoch edge lies between two changes."""
@@ -96,6 +103,15 @@ def joins_and_leaves(shared, changes):
         print("a step takes %.2f times as long while a newcomer warms up" % (
             statistics.median(warm) / statistics.median(usual)))
     return found
+
+
+def notices(shared, changes):
+    for change in range(changes):
+        shared.leave_by_notice()
+        shared.join(lambda: shared.job.control("add", shared.job.fourth))
+        shared.settle()
+        print("notice %d of %d done" % (change + 1, changes), flush=True)
+    return {"notice": step_log.pauses(shared.job.logs(), shared.windows["notice"]).get("leave", [])}
 
 
 def workers_killed(shared, changes):
