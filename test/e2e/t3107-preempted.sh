@@ -1,21 +1,19 @@
 # timeout=300 cost=40 schedulers nightly
-# A Slurm job that holds one of the hosts is preempted, with a GraceTime of 10 s: its worker leaves before Slurm's KILL,
-# as the notice of a host that goes away, and the other worker trains on.
+# A Slurm job that holds one of the hosts is preempted, with a GraceTime of 10 s: its worker leaves at a boundary before
+# Slurm's KILL, and the other worker trains on. Processes are tracked by cgroups: with linuxproc Slurm sends its TERM to
+# the workers, too.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 . "$(dirname "$0")/slurm.sh"
 SLURM_GRACE=10
-slurm_up 2
+slurm_up 2 cgroup
 allocate 1 -p low -w n2 --exclusive
 holder=$SLURM_JOB
 TRAIN_PREFIX=("${SLURM_NS[@]}")
 printf 'n1 via=local\nn2\n' >"$T/hosts"
-# The worker's own answer to TERM is its last line.
 cat >"$T/worker" <<'EOT'
-#!/bin/bash
-trap 'echo "the last line of worker $DMLC_WORKER_ID"; kill "$child" 2>/dev/null' TERM
-"$@" & child=$!
-while kill -0 "$child" 2>/dev/null; do wait "$child"; done
+#!/bin/sh
+"$@" && echo "the last line of worker $DMLC_WORKER_ID"
 EOT
 chmod 755 "$T/worker"
 TRAIN_COMMAND=("$T/worker" "$DT_BIN/elastic_worker")
