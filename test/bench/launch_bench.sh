@@ -9,8 +9,10 @@
 #     test/bench/launch_bench.sh [--hosts 64] [--runs 5] [--bench build/release/bin/launch_bench]
 #         [--command true] [--kex curve25519-sha256]     the key exchange, for all tools
 #         [--only WORD]                                  the tools whose names have it
+#
+# With --launcher slurm: in an allocation of a Slurm of this machine, see launch_slurm.sh.
 set -eu
-hosts=64 runs=5 command=true kex='' bench='' only=''
+hosts=64 runs=5 command=true kex='' bench='' only='' launcher=ssh
 while [ $# -gt 0 ]; do
   case $1 in
     --hosts) hosts=$2 ;;
@@ -19,6 +21,7 @@ while [ $# -gt 0 ]; do
     --kex) kex=$2 ;;
     --only) only=$2 ;;
     --bench) bench=$2 ;;
+    --launcher) launcher=$2 ;;
     *) echo "launch_bench.sh: unknown option $1" >&2; exit 2 ;;
   esac
   shift 2
@@ -27,6 +30,11 @@ top=$(cd "$(dirname "$0")/../.." && pwd)
 for preset in release dev; do
   [ -n "$bench" ] || { [ ! -x "$top/build/$preset/bin/launch_bench" ] || bench=$top/build/$preset/bin/launch_bench; }
 done
+case $launcher in
+  ssh) ;;
+  slurm) exec bash "$top/test/bench/launch_slurm.sh" "${bench%/*}" "$hosts" "$runs" "$command" "$only" ;;
+  *) echo "launch_bench.sh: --launcher is ssh or slurm" >&2; exit 2 ;;
+esac
 most=4000
 case $hosts$runs in *[!0-9]*) echo "launch_bench.sh: --hosts and --runs are numbers" >&2; exit 2 ;; esac
 [ "$hosts" -ge 1 ] && [ "$hosts" -le $most ] ||
@@ -82,9 +90,9 @@ for _ in $(seq 100); do
   sleep 0.1
 done
 
-python3 - "$dir" "$port" "$hosts" "$runs" "$command" "$bench" "$only" <<'END'
-import os, random, shutil, statistics, subprocess, sys, time
-folder, port, hosts, runs, command, bench, only = sys.argv[1:8]
+python3 - "$dir" "$port" "$hosts" "$runs" "$command" "$bench" "$only" "$top/test/bench/launch_table.py" <<'END'
+import json, os, shutil, subprocess, sys
+folder, port, hosts, runs, command, bench, only, table = sys.argv[1:9]
 hosts, runs = int(hosts), int(runs)
 last = 254  # last number of an address: .0 and .255 look like a network's own
 names = ["127.0.%d.%d" % (1 + i // last, 1 + i % last) for i in range(hosts)]
@@ -119,60 +127,6 @@ if shutil.which("pdsh"):
 if shutil.which("clush"):
     tools["clush -f N"] = (["clush", "-S", "-f", str(hosts), "-o", "-F " + config, "-w", ",".join(names), command], {})
 
-def rss(root):
-    """kB resident in a process and all below it."""
-    parents, size = {}, {}
-    for entry in os.scandir("/proc"):
-        if not entry.name.isdigit():
-            continue
-        try:
-            with open(entry.path + "/stat") as f:
-                rest = f.read().rsplit(")", 1)[1].split()
-        except OSError:
-            continue
-        parents[int(entry.name)] = int(rest[1])
-        size[int(entry.name)] = int(rest[21]) * 4
-    total = 0
-    for p in size:
-        q = p
-        while q > 1 and q != root:
-            q = parents.get(q, 0)
-        total += size[p] if q == root else 0
-    return total
-
-def measure(argv, extra):
-    environment = dict(os.environ, **extra)
-    start = time.monotonic()
-    child = subprocess.Popen(argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                             stderr=subprocess.DEVNULL)
-    peak = 0
-    while True:
-        done, status, used = os.wait4(child.pid, os.WNOHANG)
-        if done:
-            child.returncode = os.waitstatus_to_exitcode(status)
-            return (time.monotonic() - start, used.ru_utime + used.ru_stime,
-                    max(peak, used.ru_maxrss) / 1024, child.returncode)
-        peak = max(peak, rss(child.pid))
-        time.sleep(0.05)
-
-tools = {name: tool for name, tool in tools.items() if only in name}
-results = {name: [] for name in tools}
-for _ in range(runs):
-    order = list(tools)
-    random.shuffle(order)
-    for name in order:
-        got = measure(*tools[name])
-        if got[3] != 0:
-            print("%s failed with exit code %d" % (name, got[3]))
-        results[name].append(got)
-        time.sleep(0.3)
-print("%d hosts, %d interleaved runs, median [min-max]; load %.1f" % (hosts, runs, os.getloadavg()[0]))
-print("%-24s %-22s %-22s %s" % ("", "wall s", "client CPU s", "client memory MB"))
-first = None
-for name, got in results.items():
-    cell = lambda i, f: (f + " [" + f + "-" + f + "]") % (statistics.median(x[i] for x in got), min(x[i] for x in got), max(x[i] for x in got))
-    wall, cpu = statistics.median(x[0] for x in got), statistics.median(x[1] for x in got)
-    first = first or (wall, cpu)
-    print("%-24s %-22s %-22s %-18s %s" % (name, cell(0, "%.2f"), cell(1, "%.3f"), cell(2, "%.0f"),
-          "" if (wall, cpu) == first else "%.1fx wall, %.0fx client CPU" % (wall / first[0], cpu / first[1])))
+title = "%d hosts" % hosts
+subprocess.run([sys.executable, table, title, str(runs), only], input=json.dumps(tools), text=True, check=True)
 END
