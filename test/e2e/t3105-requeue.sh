@@ -3,7 +3,7 @@
 # work is done. The weights at the end are those of an undisturbed job, bit by bit.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/slurm.sh"
-KILL_WAIT=20 slurm_up 2
+KILL_WAIT=20 slurm_up 2 cgroup
 EPOCHS=300  # two minutes
 worker="$DT_BIN/elastic_worker --samples 200 --epochs $EPOCHS --steps-per-epoch 20 --hash --momentum 0.9"
 last_weights() { grep -Eo "Epoch\[$((EPOCHS - 1))\] Weights=[0-9a-f]{16}" "$1" | sort -u | cut -d= -f2; }
