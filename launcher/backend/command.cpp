@@ -211,8 +211,9 @@ awaitable<Result<std::unique_ptr<ExecStream>>> StarterExec::open(Host host, std:
   waiting_.erase(host);
   if (!begun) {
     Error error = begun.error();
-    const std::string words = on_one_line((*stream)->stderr_tail());
-    if (error.kind == ErrorKind::kTimeout && !words.empty()) error.message += ": " + words;
+    const std::string words = (*stream)->stderr_tail();
+    if (error.kind == ErrorKind::kTimeout && !words.empty())
+      error.message += ": " + on_one_line(words);
     if (const std::string advice = remedy(starter_.kind, words); !advice.empty())
       error.message += ": " + advice;
     co_return tl::unexpected(error.at(to_string(host)));

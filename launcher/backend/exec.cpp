@@ -87,11 +87,22 @@ awaitable<Result<CommandResult>> talk(ExecStream& stream, std::string_view input
 }  // namespace
 
 std::string on_one_line(std::string_view text, std::size_t most) {
-  while (text.ends_with('\n') || text.ends_with('\r')) text.remove_suffix(1);
-  std::string out(text.substr(text.size() > most ? text.size() - most : 0));
-  std::erase(out, '\r');  // ssh ends its lines with both
-  std::replace(out.begin(), out.end(), '\n', ' ');
-  return out;
+  constexpr std::string_view kSpace = " \t\r";
+  constexpr std::string_view kGap = " ... ";
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    line.remove_prefix(std::min(line.find_first_not_of(kSpace), line.size()));
+    line.remove_suffix(line.size() - (line.find_last_not_of(kSpace) + 1));
+    const bool is_rule = line.find_first_not_of("-=*#") == std::string_view::npos;
+    if (!is_rule) out.append(out.empty() ? "" : " ").append(line);
+  }
+  if (out.size() <= most) return out;
+  const std::size_t half = (most - std::min(most, kGap.size())) / 2;
+  return fmt::format("{}{}{}", std::string_view(out).substr(0, half), kGap,
+                     std::string_view(out).substr(out.size() - half));
 }
 
 std::unique_ptr<CommandStream> program_stream(std::unique_ptr<ExecStream> stream, const Host& host,

@@ -30,6 +30,7 @@
 #include "launcher/cli/options.h"
 #include "launcher/cli/placement.h"
 #include "launcher/cli/resume.h"
+#include "launcher/cli/starter_probe.h"
 #include "launcher/cli/supervisor_process.h"
 #include "launcher/environment.h"
 #include "launcher/prune.h"
@@ -384,6 +385,8 @@ int run(const std::vector<std::string>& words) {
     print_plan(*spec);
     return kExitOk;
   }
+  if (auto usable = check_starters(*spec, environment().variable); !usable)
+    return refuse(usable.error());
   if (options->action == Action::kCheck) return check(*options, *job);
   if (!options->preflight.empty())
     if (const int code = check(*options, *job); code != kExitOk) return code;

@@ -13,9 +13,9 @@ expect_output refused '\{command\} is missing'
 run refused dtlaunch -n 1 --launcher slurm true
 expect_status 2
 echo h1 >"$T/h1"
-run refused dtlaunch --start-timeout 3 -n 1 -s 0 -H "$T/h1" --launcher command --rsh 'no-such-starter {host} {command}' true
-expect_status 65
-expect_output refused 'h1: no-such-starter is not installed here, or not in PATH'
+run refused dtlaunch -n 1 -s 0 -H "$T/h1" --launcher command --rsh 'no-such-starter {host} {command}' true
+expect_status 2
+expect_output refused '^dtlaunch: no-such-starter, which reaches h1, is not in PATH'
 run dry dtlaunch -n 1 -H "$T/h1" --launcher mpi --dry-run true
 expect_output dry '^h1 by mpirun -np 1 --host h1 --bind-to none /bin/sh'
 
@@ -38,6 +38,11 @@ end_job
 
 say "mpirun"
 if command -v mpirun >/dev/null; then
+  if [ "$(id -u)" = 0 ]; then
+    run refused dtlaunch -n 1 -s 0 -H "$T/h1" --launcher mpi true
+    expect_status 2
+    expect_output refused "^dtlaunch: Open MPI's mpirun refuses to run as root: run dtlaunch as another user"
+  fi
   # Every address of a loopback is this machine for mpirun, and it starts nothing but a child.
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   starter_echo mpi localhost || fail "by mpirun"
