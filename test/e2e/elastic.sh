@@ -71,6 +71,9 @@ pid_of() {
   dtctl status --json | python3 -c 'import json, sys
 print(json.load(sys.stdin)[sys.argv[1]][int(sys.argv[2])]["pid"])' "$1" "$2"
 }
+# pids_of KIND: those of all workers or servers.
+pids_of() { dtctl status --json | python3 -c 'import json, sys
+print(*[p["pid"] for p in json.load(sys.stdin)[sys.argv[1]]])' "$1"; }
 # stands PID: waits until the process is stopped; elastic_worker --stop-at stops itself.
 stands() { wait_for "${PATIENCE:-60}" "grep -q '^State:[[:space:]]*T' /proc/$1/status" || fail "process $1 does not stand still"; }
 

@@ -96,6 +96,9 @@ new_hosts() {
   done <"$T/ssh.env"
 }
 
+# supervisor: the pid of the job folder's supervisor.
+supervisor() { python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["pid"])'; }
+
 # left_over: "PID command" of every process of this test: started in its folders, or with the marker of
 # one of its jobs.
 left_over() { python3 "$DT_SOURCE/scripts/leftovers.py" "$T" || true; }

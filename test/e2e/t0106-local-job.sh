@@ -6,7 +6,6 @@ launch() {
   start job dtlaunch -n 2 -s 0 "$@"
 }
 says() { wait_for 20 "grep -qs -- '$1' '$T/job.out'" || fail "the job never said: $1"; }
-supervisor() { python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["pid"])'; }
 kill_supervisor() {
   local pid
   pid=$(supervisor)

@@ -59,7 +59,7 @@ trains 3 3
 awaits state=running workers=3 .group_restarts=3
 
 say 'the supervisor is killed in the middle of a restart'
-pkill_supervisor() { kill -KILL "$(python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["pid"])')"; }
+pkill_supervisor() { kill -KILL "$(supervisor)"; }
 dtctl remove "${host[2]}"
 awaits 'event group_stops ~ fewer'
 pkill_supervisor

@@ -19,7 +19,6 @@ export T
 began() {
   wait_for 20 "grep -qx 'group $1 rank $2 of $3' '$T/starts' && [ \$(wc -l <'$T/starts') = $4 ]" || fail "starts: $(cat "$T/starts")"
 }
-supervisor() { python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["pid"])'; }
 # ends_alone NAME PID: dtlaunch and its supervisor are killed, so that neither stops the job.
 ends_alone() {
   local pid

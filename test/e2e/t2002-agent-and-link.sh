@@ -12,8 +12,6 @@ changed "ADDED ${third%:*}"
 members 0,1,2
 
 say "the ssh connection of worker 1's host is cut"
-pids_of() { dtctl status --json | python3 -c 'import json, sys
-print(*[p["pid"] for p in json.load(sys.stdin)[sys.argv[1]]])' "$1"; }
 before="$(pids_of workers) $(pids_of servers)"
 second=$(sed -n 2p "$T/hosts")
 bridge=$(pgrep -f "dtagent --attach --job $job --host $second")

@@ -3,9 +3,6 @@
 # the log is lost or doubled; without a dtlaunch to restart it the job ends after --orphan-timeout.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
-supervisor() { python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["pid"])'; }
-pids_of() { dtctl status --json | python3 -c 'import json, sys
-print(*[p["pid"] for p in json.load(sys.stdin)[sys.argv[1]]])' "$1"; }
 
 train -n 1 --
 echo localhost >>host_worker

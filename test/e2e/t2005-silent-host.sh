@@ -41,7 +41,7 @@ some_epochs 2
 for id in 0 1; do worker_log once "$T/w$id.jsonl"; done
 
 say "the supervisor is stopped for longer than that: nobody is lost"
-supervisor=$(python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["pid"])')
+supervisor=$(supervisor)
 kill -STOP "$supervisor"
 sleep 5  # how long it is stopped, not a wait: more than --dead-after
 kill -CONT "$supervisor"

@@ -11,7 +11,6 @@ cat >"$T/prepare" <<END
 [ ! -e "$T/hang" ] || { echo \$\$ >>"$T/hanging"; sleep 600; }
 END
 chmod +x "$T/prepare"
-supervisor() { python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["pid"])'; }
 last_hanging() { tail -n 1 "$T/hanging"; }
 
 train -n 1 -H "$T/one" "${SSH_OPTIONS[@]}" --stop-timeout 1s --prepare-data "$T/prepare" --

@@ -3,7 +3,6 @@
 # waits at its next boundary and does nothing that is not journalled.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
-supervisor() { python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["pid"])'; }
 helper() { pgrep -P "$(supervisor)" -f volume-helper; }
 
 say 'the volume stalls for a while'

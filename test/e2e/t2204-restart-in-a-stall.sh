@@ -13,7 +13,7 @@ print(hosts.mount_volume(*sys.argv[2:]))' "$DT_SOURCE" "$T/disk" "$JOB" 2>"$T/mo
 _pids+=("$sftp")
 cd "$JOB"
 train -n 1 --
-supervisor=$(python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["pid"])')
+supervisor=$(supervisor)
 hash sleep  # bash looks at "." before it searches for a command
 kill -STOP "$sftp"
 kill -KILL "$supervisor"

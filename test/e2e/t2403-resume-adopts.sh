@@ -12,7 +12,7 @@ stands "$worker"  # until it is taken over: the job cannot end before
 run twice dtlaunch --resume .
 expect_status 68
 expect_output twice 'is running: see dtctl status'
-supervisor=$(python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["pid"])')
+supervisor=$(supervisor)
 kill -STOP "$supervisor"  # it must not end the job because dtlaunch died
 kill -KILL "$job" "$supervisor"
 finished job "$job" 10

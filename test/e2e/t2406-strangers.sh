@@ -17,7 +17,7 @@ members 0,2
 worker=$(value 's["workers"][0]["pid"]')
 server=$(value 's["servers"][0]["pid"]')
 agent=$(ps -o ppid= -p "$worker" | tr -d ' ')
-supervisor=$(python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["pid"])')
+supervisor=$(supervisor)
 control=$(python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["socket"])')
 agent_socket=$(of_process "$worker" DT_AGENT_SOCKET)
 rss() { awk '/VmRSS/ { print $2 }' "/proc/$1/status"; }

@@ -11,7 +11,7 @@ head -n 3 "$SSH_HOSTS" >"$T/hosts"
 train -n 3 -H "$T/hosts" "${SSH_OPTIONS[@]}" --
 connections() { ss -Htn state established dst 10.76.0.2 | wc -l; }
 [ "$(connections)" = 1 ] || fail "$(connections) connections to the bastion"
-supervisor=$(python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["pid"])')
+supervisor=$(supervisor)
 ! pgrep -P "$supervisor" -x ssh || fail "the supervisor has a child of that name"
 status "[x[\"address\"] for x in s[\"servers\"]] == [\"10.77.%d.2\" % k for k in (1, 2, 3)]" || fail "servers are elsewhere: $(cat "$T/status.json")"
 worker=$(pid_of workers 0)

@@ -18,7 +18,6 @@ job() {
   JOB_PID=$PID
 }
 weights() { grep -Eo 'Epoch\[7\] Weights=[0-9a-f]{16}' "$T/$NAME.out" | sort -u | cut -d= -f2; }
-supervisor() { python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["pid"])'; }
 # holds EPOCH =N|>=N: waits until worker 1 is stopped in the middle of this epoch and such a checkpoint is the
 # newest; sets HELD to its process.
 holds() {

@@ -26,8 +26,6 @@ changed "ADDED n2" "ADDED n3" "REMOVED n2"
 members 0,2
 
 say "each srun is killed: attached again, nothing restarted"
-pids_of() { dtctl status --json | python3 -c 'import json, sys
-print(*[p["pid"] for p in json.load(sys.stdin)[sys.argv[1]]])' "$1"; }
 before="$(pids_of workers) $(pids_of servers)"
 for node in n1 n3; do
   kill -KILL $(pgrep -f "srun --jobid=$SLURM_JOB .*--nodelist=$node ")
@@ -38,7 +36,7 @@ some_epochs 2
 [ "$(pids_of workers) $(pids_of servers)" = "$before" ] || fail "something was restarted"
 
 say "the supervisor is killed: its sruns go with it, a new one attaches"
-supervisor=$(python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["pid"])')
+supervisor=$(supervisor)
 sruns=$(pgrep -P "$supervisor" srun)
 [ -n "$sruns" ] || fail "the supervisor has no srun"
 kill -KILL "$supervisor"

@@ -3,8 +3,6 @@
 # what is refused.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
-pids_of() { dtctl status --json | python3 -c 'import json, sys
-print(*[p["pid"] for p in json.load(sys.stdin)[sys.argv[1]]])' "$1"; }
 
 say "what cannot be"
 run refused dtlaunch -n 1 -H /dev/null --rsh 'ssh {host}' true

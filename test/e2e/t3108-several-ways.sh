@@ -5,8 +5,6 @@
 . "$(dirname "$0")/elastic.sh"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 command -v mpirun >/dev/null || skip "mpirun is not installed"
-pids_of() { dtctl status --json | python3 -c 'import json, sys
-print(*[p["pid"] for p in json.load(sys.stdin)[sys.argv[1]]])' "$1"; }
 # cut_off HOST PID: its starter is killed; the host is attached again, and nothing is restarted.
 cut_off() {
   local before
@@ -24,7 +22,7 @@ echo localhost >>host_worker
 changed "ADDED localhost"
 cut_off localhost "$(pgrep -f '^mpirun -np 1 --host localhost')"
 before="$(pids_of workers) $(pids_of servers)"
-kill -KILL "$(python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["pid"])')"
+kill -KILL "$(supervisor)"
 awaits "host localhost up"
 [ "$(pids_of workers) $(pids_of servers)" = "$before" ] || fail "something was restarted"
 echo localhost >host_worker

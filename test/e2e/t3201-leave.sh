@@ -3,7 +3,6 @@
 # the supervisor dies in between; a cancelled notice leaves no trace; with the last host the job ends with 75.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
-supervisor() { python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["pid"])'; }
 ssh_hosts 3
 head -n 2 "$SSH_HOSTS" >"$T/two"
 train -n 2 -s 1 -H "$T/two" "${SSH_OPTIONS[@]}" --notice-margin 1s -- --steps-per-epoch 200
