@@ -287,6 +287,23 @@ Result<Allocation> sge_allocation(const VariableOf& variable, const Answer& host
   return found;
 }
 
+Result<void> check_sge_environment(const Allocation& allocation, std::string_view name,
+                                   const Answer& environment) {
+  if (!environment.is_there || allocation.hosts.size() < 2) return {};
+  Text text = environment.text;
+  while (!text.empty()) {
+    const Text line = take_until(text, '\n');
+    constexpr Text kName = "control_slaves";
+    if (!line.starts_with(kName) || !line.ends_with(" FALSE")) continue;
+    return fail(ErrorKind::kInvalid,
+                "{}: its parallel environment {} has control_slaves FALSE, so SGE starts nothing "
+                "for it on its other hosts: take another one (qsub -pe; qconf -spl lists them), or "
+                "let an administrator set TRUE (qconf -mp {}), or use --launcher ssh ({})",
+                name_of(allocation), shown(name), shown(name), kHereOnly);
+  }
+  return {};
+}
+
 Result<std::optional<Allocation>> only_one(const std::vector<Result<Allocation>>& found) {
   std::vector<const Allocation*> alive;
   for (const auto& one : found)

@@ -69,6 +69,11 @@ inline constexpr const char* kSqueueFormat = "%T|%e|%N";
 /// `hostfile`: the content of sge_hostfile().
 [[nodiscard]] Result<Allocation> sge_allocation(const VariableOf& variable, const Answer& hostfile);
 
+/// Whether SGE lets the job start anything on its other hosts. `environment`: what `qconf -sp` says
+/// of its parallel environment `name`; no answer is no objection.
+[[nodiscard]] Result<void> check_sge_environment(const Allocation& allocation,
+                                                 std::string_view name, const Answer& environment);
+
 /// The one that is alive; nothing if none was found. Two that live are an error, and so is one that
 /// does not if it is the only one.
 [[nodiscard]] Result<std::optional<Allocation>> only_one(

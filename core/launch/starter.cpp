@@ -32,8 +32,11 @@ StarterCommand slurm_words(const Starter& starter, std::string_view host) {
   return out;
 }
 
-StarterCommand sge_words(std::string_view host) {
-  return {{"qrsh", "-inherit", std::string(host), kHostShell}, {}};
+/// The job's script has the slot of its own host where the parallel environment says that the job
+/// is its first task; so nothing more is asked of SGE there.
+StarterCommand sge_words(const Starter& starter, std::string_view host) {
+  if (host == starter.here) return local_words();
+  return {{"qrsh", "-inherit", "-V", std::string(host), kHostShell}, {}};
 }
 
 StarterCommand mpi_words(std::string_view host) {
@@ -102,7 +105,7 @@ Result<StarterCommand> starter_command(const Starter& starter, std::string_view 
       out = slurm_words(starter, host);
       break;
     case StarterKind::kSge:
-      out = sge_words(host);
+      out = sge_words(starter, host);
       break;
     case StarterKind::kMpi:
       out = mpi_words(host);
@@ -199,6 +202,9 @@ std::string remedy(StarterKind kind, std::string_view words) {
         has("nvalid node name") || has("node count specification invalid"))
       return "the host is no node of the allocation (squeue shows them), or is down (sinfo -R)";
   }
+  if (kind == StarterKind::kSge && has("didn't accept task"))
+    return "SGE lets a job start as many tasks at once on another host as the job has slots there, "
+           "and none where its parallel environment has control_slaves FALSE (qconf -sp NAME)";
   if (kind == StarterKind::kMpi && has("run as root"))
     return "mpirun asks that root states its will in OMPI_ALLOW_RUN_AS_ROOT and "
            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM; or use --rsh";

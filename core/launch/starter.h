@@ -26,10 +26,11 @@ struct Starter {
   /// kSlurm: the name of the holders (holders.h) of further hosts; empty: there can be none.
   std::string holders;
   std::vector<std::string> nodes;  ///< kSlurm: those of `job`, which need no holder.
-  std::string rsh;                 ///< kCommand: the template.
-  bool rsh_binary = false;         ///< kCommand: it passes every byte on at once.
-  std::string pod_namespace;       ///< kKubernetes; empty: that of kubectl's context.
-  std::string container;           ///< kKubernetes; empty: the pod's first one.
+  std::string here;           ///< kSge: the host that this machine is; empty: none of the job's.
+  std::string rsh;            ///< kCommand: the template.
+  bool rsh_binary = false;    ///< kCommand: it passes every byte on at once.
+  std::string pod_namespace;  ///< kKubernetes; empty: that of kubectl's context.
+  std::string container;      ///< kKubernetes; empty: the pod's first one.
 
   friend bool operator==(const Starter&, const Starter&) = default;
 };

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/files/hosts.h"
@@ -28,6 +29,11 @@ struct AllocatedNodes {
 /// one is no node.
 [[nodiscard]] const AllocatedNode* node_of(const Host& host,
                                            const std::optional<AllocatedNodes>& allocation);
+
+/// The node that is the machine of that name: its own name, or the same up to the first dot if that
+/// is so for one node alone; null if none is.
+[[nodiscard]] const AllocatedNode* node_called(const AllocatedNodes& allocation,
+                                               std::string_view machine);
 
 /// By its via, else by the starter of the allocation that it is a node of, else as usual.
 [[nodiscard]] StarterKind way_to(const Host& host, StarterKind usual,

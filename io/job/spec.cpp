@@ -1,10 +1,12 @@
 #include "io/job/spec.h"
 
 #include <fmt/chrono.h>
+#include <limits.h>
 #include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
@@ -224,6 +226,17 @@ Result<JobSpec> read_spec(const std::string& file) {
       .map_error([&](const Error& e) { return e.at(file); });
 }
 
+/// The node that this machine is; empty: none. Where the scheduler's names are not the machine's
+/// own, HOSTNAME has the scheduler's.
+static std::string this_node(const AllocatedNodes& allocation) {
+  std::array<char, HOST_NAME_MAX + 1> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  const AllocatedNode* node = node_called(allocation, name.data());
+  const char* scheduled = std::getenv("HOSTNAME");
+  if (!node && scheduled) node = node_called(allocation, scheduled);
+  return node ? node->name : std::string();
+}
+
 Starter starter_for(const JobSpec& spec, StarterKind kind) {
   Starter starter;
   starter.kind = kind;
@@ -232,6 +245,7 @@ Starter starter_for(const JobSpec& spec, StarterKind kind) {
     for (const AllocatedNode& node : spec.allocation->nodes) starter.nodes.push_back(node.name);
   }
   if (kind == StarterKind::kSlurm) starter.holders = holders_name(spec.job);
+  if (kind == StarterKind::kSge && spec.allocation) starter.here = this_node(*spec.allocation);
   starter.rsh = spec.rsh;
   starter.rsh_binary = spec.rsh_binary;
   return starter;

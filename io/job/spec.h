@@ -107,7 +107,7 @@ struct JobSpec {
 }
 /// How the job reaches the host.
 [[nodiscard]] StarterKind way_to(const JobSpec& spec, const Host& host);
-/// What starts commands on the job's hosts that are reached so.
+/// What starts commands on the job's hosts that are reached so. Asks for this machine's name.
 [[nodiscard]] Starter starter_for(const JobSpec& spec, StarterKind kind);
 /// Whether servers save checkpoints at all.
 [[nodiscard]] inline bool saves_checkpoints(const JobSpec& spec) {

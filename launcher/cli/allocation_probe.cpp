@@ -46,6 +46,12 @@ Result<std::optional<Allocation>> find_allocation(std::optional<StarterKind> kin
   return only_one(found);
 }
 
+Result<void> check_starts(const Allocation& allocation, const VariableOf& variable) {
+  const std::string environment = variable("PE").value_or("");
+  if (allocation.kind != StarterKind::kSge || environment.empty()) return {};
+  return check_sge_environment(allocation, environment, ask_scheduler("qconf", {"-sp", environment}));
+}
+
 std::vector<NodeFacts> ask_nodes(const Allocation& allocation) {
   if (allocation.kind != StarterKind::kSlurm) return {};
   const Answer nodes = ask_scheduler("scontrol", {"show", "node", "-o", allocation.nodes});

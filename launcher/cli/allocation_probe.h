@@ -15,6 +15,10 @@ namespace dt::launcher {
 [[nodiscard]] Result<std::optional<Allocation>> find_allocation(std::optional<StarterKind> kind,
                                                                 const VariableOf& variable);
 
+/// Whether the scheduler lets the job start anything on all of these hosts; the error says what to
+/// do.
+[[nodiscard]] Result<void> check_starts(const Allocation& allocation, const VariableOf& variable);
+
 /// The nodes as the scheduler knows them; empty where it does not answer or has no such command.
 [[nodiscard]] std::vector<NodeFacts> ask_nodes(const Allocation& allocation);
 

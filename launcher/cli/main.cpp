@@ -128,14 +128,27 @@ void print_environment(const io::JobSpec& spec, Role role, const Host& host) {
     fmt::print("  {}={}\n", name, shell_word(value));
 }
 
-/// For the first host: "over ssh", or the words that start a shell there.
+/// For the first host: "over ssh", or the words that start a shell there; where that is this
+/// machine, for the first other one, too.
 std::string how_reached(const io::JobSpec& spec) {
-  const Host& first = spec.workers.front();
+  Host first = spec.workers.front();
   const StarterKind way = io::way_to(spec, first);
   if (way == StarterKind::kLocal) return "on this machine, without ssh";
   if (way == StarterKind::kSsh) return "over ssh";
-  const auto command = starter_command(io::starter_for(spec, way), first.name);
-  return command ? fmt::format("{} by {}", first, quoted(command->argv)) : command.error().message;
+  const Starter starter = io::starter_for(spec, way);
+  std::string out;
+  if (starter.here == first.name) {
+    out = fmt::format("{} is this machine", first);
+    const auto other = std::ranges::find_if(spec.workers, [&](const Host& host) {
+      return host.name != starter.here && io::way_to(spec, host) == way;
+    });
+    if (other == spec.workers.end()) return out;
+    first = *other;
+    out += ", ";
+  }
+  const auto command = starter_command(starter, first.name);
+  if (!command) return command.error().message;
+  return out + fmt::format("{} by {}", first, quoted(command->argv));
 }
 
 void print_plan(const io::JobSpec& spec) {
@@ -337,6 +350,9 @@ tl::expected<Planned, int> planned(const Options& options) {
   auto lines = hosts_to_use(options, *hosts, *allocation);
   if (!lines) return tl::unexpected(refuse(lines.error()));
   if (!*allocation) return Planned{std::move(*spec), std::move(*lines)};
+  if (spec->allocation)
+    if (auto starts = check_starts(**allocation, environment().variable); !starts)
+      return tl::unexpected(refuse(starts.error()));
   const std::string line = placement_line(options, *spec, **allocation);
   if (!line.empty() && (!spec->quiet || options.dry_run)) fmt::print(stderr, "{}\n", line);
   if (auto usable = check_nodes(*spec, **allocation, nodes); !usable)

@@ -2,9 +2,13 @@
 #
 #     . "$(dirname "$0")/sge.sh"
 #     sge_up [N]             # qmaster and N execds, hosts g1 to gN (2) with two slots each
-#     in_sge COMMAND...      # as the user of jobs on the submit host; -pe mpi gives one slot on each host
+#     in_sge COMMAND...      # as the user of jobs on the submit host
 #
-# Each host is a namespace of network, mounts and host name on one bridge; all files are in $T/sge. The
+# Its parallel environments give one slot on each host: mpi; first, which counts the job's script as a
+# task; loose, which lets a job start nothing on its other hosts.
+#
+# Each host is a namespace of network, mounts and host name on one bridge, with a folder of its own for
+# TMPDIR: gridengine removes that after each task. All files are in $T/sge. The
 # user of jobs is `games`, with a shell and $T/home there: gridengine runs no job of root's. Needs root.
 SGE_HUB=() SGE_ADMIN=()
 
@@ -33,7 +37,7 @@ scheduler_threads       1
 EOT
 }
 
-sge_parallel_environment() {  # name
+sge_parallel_environment() {  # name, control_slaves, job_is_first_task
   cat <<EOT
 pe_name            $1
 slots              99
@@ -42,8 +46,8 @@ xuser_lists        NONE
 start_proc_args    NONE
 stop_proc_args     NONE
 allocation_rule    1
-control_slaves     TRUE
-job_is_first_task  FALSE
+control_slaves     $2
+job_is_first_task  $3
 urgency_slots      min
 accounting_summary FALSE
 qsort_args         NONE
@@ -58,6 +62,7 @@ sge_namespace() {
     hostname $name
     ip link set lo up
     mount --bind $SGE_ROOT/hosts /etc/hosts && mount --bind $SGE_ROOT/passwd /etc/passwd
+    mount -t tmpfs -o mode=1777 none $SGE_ROOT/tmp
     echo ready >$SGE_ROOT/ready-$name
     exec sleep infinity"
   wait_for 10 "[ -s '$SGE_ROOT/ready-$name' ]" || fail "no namespace: $(output "sge-$name")"
@@ -73,7 +78,7 @@ sge_up() {
   PATH=$PATH:/usr/sbin:/sbin
   export SGE_ROOT=$T/sge SGE_CELL=default SGE_QMASTER_PORT=6444 SGE_EXECD_PORT=6445 SGE_ND=1
   chmod 711 "$T"
-  mkdir -p "$SGE_ROOT/default/common" "$SGE_ROOT"/spool/{qmaster/job_scripts,db,execd} "$T/home"
+  mkdir -p "$SGE_ROOT/default/common" "$SGE_ROOT"/spool/{qmaster/job_scripts,db,execd} "$SGE_ROOT/tmp" "$T/home"
   for name in bin lib utilbin; do
     mkdir "$SGE_ROOT/$name"
     ln -s /usr/lib/gridengine "$SGE_ROOT/$name/lx-amd64"
@@ -84,7 +89,8 @@ sge_up() {
   { echo 127.0.0.1 localhost; for ((i = 0; i <= hosts; i++)); do echo "10.98.0.$((i + 1)) g$i"; done; } >"$SGE_ROOT/hosts"
   sed "s,^games:.*,games:x:5:60:games:$T/home:/bin/sh," /etc/passwd >"$SGE_ROOT/passwd"
   chown -R sgeadmin "$SGE_ROOT"
-  chown games "$T/home" "$JOB" "$T/run" "$T/state"
+  mkdir -p "$T/cache"
+  chown games "$T/home" "$JOB" "$T/run" "$T/state" "$T/cache"
   sge_namespace g0
   hub=$PID
   SGE_HUB=(nsenter -t "$hub" --net --mount --uts)
@@ -96,11 +102,13 @@ sge_up() {
   wait_for 20 'sge_admin qconf -sh' || fail "no qmaster: $(output sge-qmaster)"
   sge_admin qconf -as g0
   "${SGE_ADMIN[@]}" qconf -sconf |
-    sed "s/^min_[ug]id.*//; s,^execd_spool_dir.*,execd_spool_dir $SGE_ROOT/spool/execd,; s,^reporting_params.*,reporting_params accounting=false reporting=false flush_time=00:00:15 joblog=false sharelog=00:00:00," >"$SGE_ROOT/global"
+    sed "s/^min_[ug]id.*//; s/^load_report_time.*/load_report_time 00:00:02/; s,^execd_spool_dir.*,execd_spool_dir $SGE_ROOT/spool/execd,; s,^reporting_params.*,reporting_params accounting=false reporting=false flush_time=00:00:15 joblog=false sharelog=00:00:00," >"$SGE_ROOT/global"
   printf 'min_uid 0\nmin_gid 0\n' >>"$SGE_ROOT/global"
   sge_admin qconf -Mconf "$SGE_ROOT/global"
-  for name in make smp mpi; do
-    sge_parallel_environment "$name" >"$SGE_ROOT/pe"
+  "${SGE_ADMIN[@]}" qconf -ssconf | sed -E 's/^(schedule_interval ).*/\1 0:0:1/; s/^(flush_(submit|finish)_sec ).*/\1 1/' >"$SGE_ROOT/scheduler"
+  sge_admin qconf -Msconf "$SGE_ROOT/scheduler"
+  for name in "make TRUE FALSE" "smp TRUE FALSE" "mpi TRUE FALSE" "first TRUE TRUE" "loose FALSE FALSE"; do
+    sge_parallel_environment $name >"$SGE_ROOT/pe"
     sge_admin qconf -Ap "$SGE_ROOT/pe"
   done
   for ((i = 1; i <= hosts; i++)); do
@@ -112,7 +120,7 @@ sge_up() {
     start "sge-execd-g$i" nsenter -t "$PID" --net --mount --uts sge_execd
   done
   EDITOR=true sge_admin qconf -aq all.q
-  for name in "hostlist $(seq -s ' ' -f g%g "$hosts")" "pe_list make smp mpi" "slots 2" "shell /bin/sh" "load_thresholds NONE"; do
+  for name in "hostlist $(seq -s ' ' -f g%g "$hosts")" "pe_list mpi first loose" "slots 2" "shell /bin/sh" "tmpdir $SGE_ROOT/tmp" "load_thresholds NONE"; do
     sge_admin qconf -rattr queue "${name%% *}" "${name#* }" all.q
   done
   wait_for 20 "[ \"\$(\"\${SGE_ADMIN[@]}\" qstat -f | grep -c 'lx-amd64 *\$')\" = $hosts ]" ||

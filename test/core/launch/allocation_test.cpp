@@ -171,6 +171,25 @@ TEST_CASE("allocation: SGE's hosts and slots are the first two columns of PE_HOS
              Contains("which cannot be read: No such file or directory; its SGE job is over"));
 }
 
+TEST_CASE("allocation: an SGE job that may start nothing on its other hosts is refused",
+          "[allocation]") {
+  const auto job = [](const char* hosts) {
+    return *sge_allocation(of({{"PE_HOSTFILE", "f"}, {"JOB_ID", "7"}}), {true, hosts});
+  };
+  const auto environment = [](const std::string& slaves) {
+    return Answer{true, "pe_name            loose\ncontrol_slaves     " + slaves +
+                            "\njob_is_first_task  FALSE\n"};
+  };
+  const auto refused = check_sge_environment(job("n1 1\nn2 1\n"), "loose", environment("FALSE"));
+  REQUIRE_FALSE(refused);
+  CHECK_THAT(refused.error().message,
+             StartsWith("SGE job 7: its parallel environment loose has control_slaves FALSE") &&
+                 Contains("qconf -mp loose"));
+  CHECK(check_sge_environment(job("n1 1\nn2 1\n"), "mpi", environment("TRUE")));
+  CHECK(check_sge_environment(job("n1 2\n"), "loose", environment("FALSE")));
+  CHECK(check_sge_environment(job("n1 1\nn2 1\n"), "loose", {false, "denied"}));
+}
+
 TEST_CASE("allocation: of two that live none is chosen", "[allocation]") {
   const Result<Allocation> slurm_job = slurm_allocation(of(slurm("n1")), running("n1"));
   const Result<Allocation> sge_job =

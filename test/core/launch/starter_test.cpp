@@ -34,7 +34,12 @@ TEST_CASE("starter: the words of each row", "[starter]") {
         "--kill-on-bad-exit=0 --export=ALL -- /bin/sh");
   slurm.job = "41";
   CHECK(words(slurm).starts_with("srun --jobid=41 --overlap "));
-  CHECK(words(of(StarterKind::kSge)) == "qrsh -inherit h1 /bin/sh");
+  Starter sge = of(StarterKind::kSge);
+  CHECK(words(sge) == "qrsh -inherit -V h1 /bin/sh");
+  sge.here = "h2";
+  CHECK(words(sge) == "qrsh -inherit -V h1 /bin/sh");
+  sge.here = "h1";
+  CHECK(words(sge) == "/bin/sh");
   CHECK(words(of(StarterKind::kMpi)) == "mpirun -np 1 --host h1 --bind-to none /bin/sh");
   Starter pods = of(StarterKind::kKubernetes);
   CHECK(words(pods) == "kubectl exec -i h1 -- /bin/sh");
@@ -94,6 +99,10 @@ TEST_CASE("starter: what srun waits for is known, and what to do about it", "[st
              "srun: error: Unable to confirm allocation for job 7: Invalid job id specified")
           .empty());
   CHECK(remedy(StarterKind::kSlurm, "Killed").empty());
+  constexpr const char* kRefused =
+      "error: executing task of job 1 failed: execution daemon on host \"g1\" didn't accept task";
+  CHECK_THAT(remedy(StarterKind::kSge, kRefused), Catch::Matchers::Contains("control_slaves"));
+  CHECK(remedy(StarterKind::kMpi, kRefused).empty());
 }
 
 }  // namespace
