@@ -3,10 +3,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace dt::launcher {
 
 bool is_of_starter(std::string_view name) {
+  // qrsh's folder for temporary files goes with its task, which may end before the process.
+  if ((name == "TMPDIR" || name == "TMP") && std::getenv("QRSH_COMMAND")) return true;
   constexpr std::string_view kNames[] = {
       "PE_HOSTFILE",    "SLURM_GTIDS",           "SLURM_LOCALID", "SLURM_NODEID",
       "SLURM_NPROCS",   "SLURM_NTASKS",          "SLURM_PROCID",  "SLURM_TASKS_PER_NODE",
