@@ -36,7 +36,7 @@ StarterCommand slurm_words(const Starter& starter, std::string_view host) {
 /// is its first task; so nothing more is asked of SGE there.
 StarterCommand sge_words(const Starter& starter, std::string_view host) {
   if (host == starter.here) return local_words();
-  return {{"qrsh", "-inherit", "-V", std::string(host), kHostShell}, {}};
+  return {{"qrsh", "-inherit", "-noshell", "-V", std::string(host), kHostShell}, {}};
 }
 
 StarterCommand mpi_words(std::string_view host) {
@@ -79,17 +79,17 @@ StarterTraits traits_of(const Starter& starter) {
   switch (starter.kind) {
     case StarterKind::kLocal:
     case StarterKind::kSsh:
-      return {false, false, ""};
+      return {false, false, false, ""};
     case StarterKind::kSlurm:
-      return {true, true, "slurm-client"};
+      return {true, true, false, "slurm-client"};
     case StarterKind::kSge:
-      return {false, false, "gridengine-client"};
+      return {false, false, true, "gridengine-client"};
     case StarterKind::kMpi:
-      return {false, false, "openmpi-bin"};
+      return {false, false, false, "openmpi-bin"};
     case StarterKind::kKubernetes:
-      return {false, false, "kubernetes-client"};
+      return {false, false, false, "kubernetes-client"};
     case StarterKind::kCommand:
-      return {!starter.rsh_binary, true, ""};
+      return {!starter.rsh_binary, true, false, ""};
   }
   return {};
 }

@@ -48,6 +48,9 @@ struct StarterTraits {
   bool passes_lines;  ///< Output is passed on at the end of a line only: lines.h is needed.
   /// What the command leaves behind may be killed when it ends: it stays as long as its agent.
   bool ends_daemons;
+  /// Its job fails with a command that a signal ends, as one is whose starter has died: it stands
+  /// aside.
+  bool fails_with_command;
   const char* package;  ///< Debian's, where the program is missing; empty: not known.
 };
 [[nodiscard]] StarterTraits traits_of(const Starter& starter);

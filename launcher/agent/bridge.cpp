@@ -21,6 +21,7 @@
 #include "io/subprocess.h"
 #include "launcher/agent/carry.h"
 #include "launcher/agent/signals.h"
+#include "launcher/agent/stand_aside.h"
 #include "launcher/agent/stay.h"
 #include "launcher/bundle_use.h"
 #include "launcher/notice_signals.h"
@@ -174,6 +175,7 @@ Result<Attached> connect_agent(const BridgeOptions& options, const AgentFiles& o
 }  // namespace
 
 int bridge_main(const BridgeOptions& options) {
+  if (options.aside) stand_aside();
   touch_bundle();
   const auto own = agent_files(options.agent.job, options.agent.host);
   Result<Attached> link = own ? connect_agent(options, *own) : tl::unexpected(own.error());

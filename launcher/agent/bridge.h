@@ -13,6 +13,7 @@ struct BridgeOptions {
   AgentOptions agent;
   bool start = false;  ///< Start the agent if it is not there.
   bool stay = false;   ///< See stay.h.
+  bool aside = false;  ///< See stand_aside.h.
   bool lines = false;  ///< stdin and stdout are framed: core/launch/lines.h.
   /// Where the agent was before (AgentPlace::socket); empty: not known.
   std::string socket;

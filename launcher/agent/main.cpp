@@ -22,7 +22,7 @@ constexpr const char* kUsage =
 dtlaunch runs it by itself; nobody has to call it by hand.
 
   dtagent --attach --job JOB --host HOST [--start [--first] [--stay]]
-           [--socket PATH] [--lonely-timeout TIME] [--notice-grace TIME] [--lines]
+           [--socket PATH] [--lonely-timeout TIME] [--notice-grace TIME] [--lines] [--aside]
       Connects stdin and stdout to the agent of JOB for HOST (the host as written in the hosts
       file). With --start, starts that agent first if it is not there; without, ends what an agent
       that is there no more has left behind.
@@ -60,6 +60,8 @@ io::Flags flags_of(CommandLine& line) {
       {.name = "start", .to = &line.bridge.start},
       {.name = "stay", .to = &line.bridge.stay,
        .help = "with --start: end after the agent that was started"},
+      {.name = "aside", .to = &line.bridge.aside,
+       .help = "leave the process group, and end when it is killed"},
       {.name = "lines", .to = &line.bridge.lines,
        .help = "stdin and stdout pass whole lines only: what is sent is framed"},
       {.name = "gpus", .to = &line.gpus},

@@ -9,7 +9,6 @@
 #include "launcher/notice_signals.h"
 
 namespace dt::launcher {
-namespace {
 
 sigset_t scheduler_signals() {
   sigset_t set;
@@ -18,6 +17,8 @@ sigset_t scheduler_signals() {
   for (const int number : kNoticeSignals) sigaddset(&set, number);
   return set;
 }
+
+namespace {
 
 void hand_on(const io::Fd& process, int signal, bool as_notices) {
   if (as_notices)

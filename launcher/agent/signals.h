@@ -2,9 +2,14 @@
 /// and may not get it.
 #pragma once
 
+#include <csignal>
+
 #include "io/fd.h"
 
 namespace dt::launcher {
+
+/// Those that a scheduler may send and a process may take: kNoticeSignals, and INT.
+[[nodiscard]] sigset_t scheduler_signals();
 
 /// The process at the other end of a unix socket that was connected to, as a pidfd.
 [[nodiscard]] io::Fd peer_of(const io::Fd& socket);

@@ -259,6 +259,7 @@ awaitable<Result<std::unique_ptr<io::ByteStream>>> CommandBackend::open(
   const bool starts = std::find(argv.begin(), argv.end(), "--start") != argv.end();
   if (traits.passes_lines) argv.emplace_back("--lines");
   if (traits.ends_daemons && starts) argv.emplace_back("--stay");
+  if (traits.fails_with_command) argv.emplace_back("--aside");
   auto stream = co_await parts->bring_up.open(host, std::move(argv));
   if (!stream || !traits.passes_lines) co_return std::move(stream);
   co_return lines_stream(std::move(*stream));

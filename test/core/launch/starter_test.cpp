@@ -35,9 +35,9 @@ TEST_CASE("starter: the words of each row", "[starter]") {
   slurm.job = "41";
   CHECK(words(slurm).starts_with("srun --jobid=41 --overlap "));
   Starter sge = of(StarterKind::kSge);
-  CHECK(words(sge) == "qrsh -inherit -V h1 /bin/sh");
+  CHECK(words(sge) == "qrsh -inherit -noshell -V h1 /bin/sh");
   sge.here = "h2";
-  CHECK(words(sge) == "qrsh -inherit -V h1 /bin/sh");
+  CHECK(words(sge) == "qrsh -inherit -noshell -V h1 /bin/sh");
   sge.here = "h1";
   CHECK(words(sge) == "/bin/sh");
   CHECK(words(of(StarterKind::kMpi)) == "mpirun -np 1 --host h1 --bind-to none /bin/sh");
