@@ -221,6 +221,16 @@ std::optional<std::string> sge_hostfile(const VariableOf& variable) {
   return given(variable, "PE_HOSTFILE");
 }
 
+std::optional<std::string> sge_job_folder(const VariableOf& variable) {
+  const auto job = given(variable, "JOB_ID");
+  auto folder = given(variable, "SGE_JOB_SPOOL_DIR");
+  if (!job || !folder || !folder->starts_with('/')) return std::nullopt;
+  // That of what qrsh starts is a folder in it: .../41.1/1.n2 in .../41.1
+  std::string above = folder->substr(0, folder->rfind('/'));
+  if (Text(above).substr(above.rfind('/') + 1).starts_with(*job + ".")) return above;
+  return folder;
+}
+
 Result<Allocation> slurm_allocation(const VariableOf& variable, const Answer& squeue) {
   Allocation found;
   found.kind = StarterKind::kSlurm;

@@ -61,6 +61,10 @@ struct Answer {
 /// The file of an SGE job's hosts; nothing outside of one.
 [[nodiscard]] std::optional<std::string> sge_hostfile(const VariableOf& variable);
 
+/// The folder that SGE keeps on each host of a job for as long as the job lasts; nothing outside of
+/// one. Its script and what qrsh starts have variables that name it.
+[[nodiscard]] std::optional<std::string> sge_job_folder(const VariableOf& variable);
+
 /// The format that squeue is asked for with `-h -j JOB -o`.
 inline constexpr const char* kSqueueFormat = "%T|%e|%N";
 

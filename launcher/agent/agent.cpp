@@ -9,8 +9,10 @@
 #include <boost/asio/signal_set.hpp>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 
+#include "core/launch/allocation.h"
 #include "core/protocol/gpu_health.h"
 #include "io/clock.h"
 #include "io/nvml.h"
@@ -48,6 +50,11 @@ constexpr auto kUsageInterval = 5s;
 constexpr auto kWarmParent = "DT_WARM_PARENT=1";
 /// For the last messages on a link that is about to be closed.
 constexpr auto kFarewellDeadline = 2s;
+
+std::optional<std::string> environment_variable(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value ? std::optional<std::string>(value) : std::nullopt;
+}
 
 /// Composes the parts: what happens in one, it passes to the others. One thread.
 class Agent {
@@ -108,6 +115,11 @@ class Agent {
       }
     }
     link_.detach(channel, io::steady_now());
+  }
+
+  /// Where a job of SGE ends, who attached over qrsh cannot come back.
+  [[nodiscard]] bool has_sge_ended() const {
+    return sge_folder_ && ::access(sge_folder_->c_str(), F_OK) != 0 && errno == ENOENT;
   }
 
   void count_dropped(const Error& why) {
@@ -382,6 +394,8 @@ class Agent {
       if (const auto timeout = link_.expired_timeout(io::steady_now()); timeout && !stop_requested_)
         request_stop(kTermSignalGrace_ms,
                      fmt::format("no supervisor for {:.1f} s", seconds(*timeout)));
+      else if (!link_.is_attached() && !stop_requested_ && has_sge_ended())
+        request_stop(kTermSignalGrace_ms, "the job of SGE has ended here");
       reap_adopted();
     }
   }
@@ -478,6 +492,7 @@ class Agent {
   const AgentFiles& files_;
   const ProcessDefaults& defaults_;
   std::uint64_t incarnation_;
+  const std::optional<std::string> sge_folder_ = sge_job_folder(environment_variable);
   io::FdLog log_{STDERR_FILENO};
   io::TaskGroup tasks_{executor_};
   GuardKeeper guard_;

@@ -190,6 +190,21 @@ TEST_CASE("allocation: an SGE job that may start nothing on its other hosts is r
   CHECK(check_sge_environment(job("n1 1\nn2 1\n"), "loose", {false, "denied"}));
 }
 
+TEST_CASE("allocation: SGE's folder of a job is its script's, or the one above qrsh's",
+          "[allocation]") {
+  const auto folder = [](std::string job, std::string given) {
+    return sge_job_folder(of({{"JOB_ID", job}, {"SGE_JOB_SPOOL_DIR", given}})).value_or("none");
+  };
+  CHECK(folder("41", "/var/spool/n1/active_jobs/41.1") == "/var/spool/n1/active_jobs/41.1");
+  CHECK(folder("41", "/var/spool/n2/active_jobs/41.1/1.n2") == "/var/spool/n2/active_jobs/41.1");
+  CHECK(folder("1", "/var/spool/n2/active_jobs/1.7/1.n2") == "/var/spool/n2/active_jobs/1.7");
+  CHECK(folder("1", "/var/spool/n1/active_jobs/1.7") == "/var/spool/n1/active_jobs/1.7");
+  CHECK(folder("41", "41.1") == "none");
+  CHECK(folder("41", "/") == "/");
+  CHECK(folder("", "/var/41.1") == "none");
+  CHECK_FALSE(sge_job_folder(of({{"JOB_ID", "41"}})));
+}
+
 TEST_CASE("allocation: of two that live none is chosen", "[allocation]") {
   const Result<Allocation> slurm_job = slurm_allocation(of(slurm("n1")), running("n1"));
   const Result<Allocation> sge_job =
