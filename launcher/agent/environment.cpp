@@ -16,7 +16,7 @@ bool is_of_starter(std::string_view name) {
       "SLURM_TASK_PID", "SLURM_NTASKS_PER_NODE",
   };
   // SLURM_STEPID is the older name of SLURM_STEP_ID.
-  constexpr std::string_view kPrefixes[] = {"OMPI_",          "PMIX_",       "PMI_",
+  constexpr std::string_view kPrefixes[] = {"OMPI_",          "PMIX_",       "PMI_",      "QRSH_",
                                             "SLURM_CPU_BIND", "SLURM_SRUN_", "SLURM_STEP"};
   return std::ranges::count(kNames, name) > 0 ||
          std::ranges::any_of(kPrefixes, [&](std::string_view p) { return name.starts_with(p); });

@@ -49,7 +49,8 @@ Result<std::optional<Allocation>> find_allocation(std::optional<StarterKind> kin
 Result<void> check_starts(const Allocation& allocation, const VariableOf& variable) {
   const std::string environment = variable("PE").value_or("");
   if (allocation.kind != StarterKind::kSge || environment.empty()) return {};
-  return check_sge_environment(allocation, environment, ask_scheduler("qconf", {"-sp", environment}));
+  return check_sge_environment(allocation, environment,
+                               ask_scheduler("qconf", {"-sp", environment}));
 }
 
 std::vector<NodeFacts> ask_nodes(const Allocation& allocation) {

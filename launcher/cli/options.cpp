@@ -320,7 +320,11 @@ void complete_job(Mistake& mistake, Options& options, const io::Given& given,
   if (wants_scheduler && !has_hosts && !may_be_inside)
     refuse(mistake, "{}", no_allocation(*kind).message);
   if (!given.has("num-workers") && !may_be_inside && options.check.empty())
-    refuse(mistake, "-n is missing: how many workers are wanted?");
+    refuse(mistake, "-n is missing: how many workers are wanted?{}",
+           sge_job_folder(env.variable)
+               ? " The slots of a parallel environment would say it: this SGE job has none "
+                 "(qsub -pe NAME SLOTS)"
+               : "");
   complete_launcher(mistake, options, given);
   if (!io::is_local(spec) && !has_hosts && !may_be_inside)
     refuse(mistake, "--launcher {} needs hosts: give -H FILE", to_text(spec.launcher));

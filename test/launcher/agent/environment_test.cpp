@@ -40,6 +40,7 @@ const Variables kOfStarters = {
     {"PMI_RANK", "0"},
     {"PMI_SIZE", "1"},
     {"PE_HOSTFILE", "/spool/7/pe_hostfile"},
+    {"QRSH_PORT", "n1:4711"},
 };
 const Variables kOfAllocation = {
     {"SLURM_JOB_ID", "41"},
