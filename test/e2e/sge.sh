@@ -3,6 +3,7 @@
 #     . "$(dirname "$0")/sge.sh"
 #     sge_up [N]             # qmaster and N execds, hosts g1 to gN (2) with two slots each
 #     in_sge COMMAND...      # as the user of jobs on the submit host
+#     sge_down               # at the end of a test: its daemons take seconds to end when asked
 #
 # Its parallel environments give one slot on each host: mpi; first, which counts the job's script as a
 # task; loose, which lets a job start nothing on its other hosts.
@@ -10,7 +11,7 @@
 # Each host is a namespace of network, mounts and host name on one bridge, with a folder of its own for
 # TMPDIR: gridengine removes that after each task. All files are in $T/sge. The
 # user of jobs is `games`, with a shell and $T/home there: gridengine runs no job of root's. Needs root.
-SGE_HUB=() SGE_ADMIN=()
+SGE_HUB=() SGE_ADMIN=() SGE_DAEMONS=()
 
 sge_missing() {
   local program
@@ -76,6 +77,7 @@ sge_up() {
   lack=$(sge_missing)
   [ -z "$lack" ] || skip "$lack"
   PATH=$PATH:/usr/sbin:/sbin
+  ulimit -n 1024  # gridengine closes each descriptor that there can be, at each start
   export SGE_ROOT=$T/sge SGE_CELL=default SGE_QMASTER_PORT=6444 SGE_EXECD_PORT=6445 SGE_ND=1
   chmod 711 "$T"
   mkdir -p "$SGE_ROOT/default/common" "$SGE_ROOT"/spool/{qmaster/job_scripts,db,execd} "$SGE_ROOT/tmp" "$T/home"
@@ -99,6 +101,7 @@ sge_up() {
   sge_admin /usr/share/gridengine/scripts/init_cluster "$SGE_ROOT" default "$SGE_ROOT/spool/db" sgeadmin ||
     fail "no cell: $(cat "$T/sge-admin.out")"
   start sge-qmaster "${SGE_ADMIN[@]}" sge_qmaster
+  SGE_DAEMONS+=("$PID")
   wait_for 20 'sge_admin qconf -sh' || fail "no qmaster: $(output sge-qmaster)"
   sge_admin qconf -as g0
   "${SGE_ADMIN[@]}" qconf -sconf |
@@ -118,6 +121,7 @@ sge_up() {
     nsenter -t "$PID" --net bash -c "ip addr add 10.98.0.$((i + 1))/24 dev eth0 && ip link set eth0 up"
     sge_admin qconf -ah "g$i"
     start "sge-execd-g$i" nsenter -t "$PID" --net --mount --uts sge_execd
+    SGE_DAEMONS+=("$PID")
   done
   EDITOR=true sge_admin qconf -aq all.q
   for name in "hostlist $(seq -s ' ' -f g%g "$hosts")" "pe_list mpi first loose" "slots 2" "shell /bin/sh" "tmpdir $SGE_ROOT/tmp" "load_thresholds NONE"; do
@@ -125,4 +129,9 @@ sge_up() {
   done
   wait_for 20 "[ \"\$(\"\${SGE_ADMIN[@]}\" qstat -f | grep -c 'lx-amd64 *\$')\" = $hosts ]" ||
     fail "gridengine's hosts: $("${SGE_ADMIN[@]}" qstat -f) $(cat "$T/sge-admin.out")"
+}
+
+sge_down() {
+  disown "${SGE_DAEMONS[@]}"
+  kill -KILL "${SGE_DAEMONS[@]}"
 }
