@@ -43,8 +43,10 @@ Result<void> check_starters(const io::JobSpec& spec, const VariableOf& variable)
     for (const Host& host : *hosts) {
       const StarterKind way = io::way_to(spec, host);
       const bool is_program = way != StarterKind::kLocal && way != StarterKind::kSsh;
-      if (!is_program || !seen.insert(way).second) continue;
-      if (auto usable = check_starter(io::starter_for(spec, way), host, variable); !usable)
+      if (!is_program) continue;
+      const Starter starter = io::starter_for(spec, way);
+      if (host.name == starter.here || !seen.insert(way).second) continue;
+      if (auto usable = check_starter(starter, host, variable); !usable)
         return usable;
     }
   return {};
