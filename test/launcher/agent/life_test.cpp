@@ -493,3 +493,28 @@ TEST_CASE("agent: out of memory it ends, and everything with it", "[agent]") {
   CHECK(site.wait([&] { return !alive(agent) && !alive(link->started[worker(1)][0]); }));
   CHECK(site.wait([&] { return link->ended; }));
 }
+
+TEST_CASE("agent: a bridge that stands aside ends well when the group that it led is killed",
+          "[agent]") {
+  Site site;
+  int to_bridge[2];
+  REQUIRE(::pipe2(to_bridge, O_CLOEXEC) == 0);
+  const io::Fd input(to_bridge[1]);
+  const io::Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  const std::vector<std::string> words = {"dtagent", "--attach", "--job",   site.job,
+                                          "--host",  "node1",    "--start", "--aside"};
+  const auto spawned = io::spawn(site.program, words, {to_bridge[0], null.get(), null.get()},
+                                 io::ProcessGroup::kOwn);
+  ::close(to_bridge[0]);
+  REQUIRE(spawned);
+  const pid_t bridge = *spawned;
+  REQUIRE(site.wait([&] { return ::getpgid(bridge) == ::getpgrp(); }));
+  const pid_t agent = site.agent();
+  REQUIRE(agent != 0);
+  REQUIRE(::kill(-bridge, SIGKILL) == 0);
+  int status = 0;
+  REQUIRE(site.wait([&] { return ::waitpid(bridge, &status, WNOHANG) == bridge; }));
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  CHECK(alive(agent));
+}
