@@ -46,7 +46,7 @@ class Subprocess {
 /// The folder of this program and its sibling programs. Empty if the kernel does not report it.
 [[nodiscard]] std::filesystem::path program_folder();
 
-/// Whether a program is in PATH.
+/// Whether a program that is named so can be executed: it is in PATH, or a path leads to it.
 [[nodiscard]] bool in_path(const std::string& program);
 
 }  // namespace dt::io

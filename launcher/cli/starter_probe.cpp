@@ -46,8 +46,7 @@ Result<void> check_starters(const io::JobSpec& spec, const VariableOf& variable)
       if (!is_program) continue;
       const Starter starter = io::starter_for(spec, way);
       if (host.name == starter.here || !seen.insert(way).second) continue;
-      if (auto usable = check_starter(starter, host, variable); !usable)
-        return usable;
+      if (auto usable = check_starter(starter, host, variable); !usable) return usable;
     }
   return {};
 }

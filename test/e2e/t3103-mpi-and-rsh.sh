@@ -57,7 +57,7 @@ say "--rsh with a network namespace for each host"
 if [ "$(id -u)" = 0 ] && ip netns add "dt$$a" 2>/dev/null; then
   ip -n "dt$$a" link set lo up
   echo "dt$$a" >"$T/spaces"
-  run netns dtlaunch -n 1 -s 0 -H "$T/spaces" --rsh 'ip netns exec {host} {command}' --rsh-binary \
+  run netns dtlaunch -n 1 -s 0 -H "$T/spaces" --rsh "$(command -v ip) netns exec {host} {command}" --rsh-binary \
     sh -c 'echo "links: $(ip -o link | wc -l)"'
   ip netns delete "dt$$a"
   expect_status 0
