@@ -509,6 +509,7 @@ TEST_CASE("agent: a bridge that stands aside ends well when the group that it le
   REQUIRE(spawned);
   const pid_t bridge = *spawned;
   REQUIRE(site.wait([&] { return ::getpgid(bridge) == ::getpgrp(); }));
+  REQUIRE(site.guard() != 0);  // from then on the agent is the only one of its name
   const pid_t agent = site.agent();
   REQUIRE(agent != 0);
   REQUIRE(::kill(-bridge, SIGKILL) == 0);
