@@ -74,6 +74,14 @@ print(json.load(sys.stdin)[sys.argv[1]][int(sys.argv[2])]["pid"])' "$1" "$2"
 # pids_of KIND: those of all workers or servers.
 pids_of() { dtctl status --json | python3 -c 'import json, sys
 print(*[p["pid"] for p in json.load(sys.stdin)[sys.argv[1]]])' "$1"; }
+# kill_supervisor_with STARTER: kills the supervisor; the processes of that name below it must end with it.
+kill_supervisor_with() {
+  local pid starters above
+  above=$(supervisor)
+  starters=$(pgrep -P "$above" "$1") || fail "the supervisor has no $1"
+  kill -KILL "$above"
+  for pid in $starters; do wait_for 5 "! alive $pid" || fail "$1 $pid outlives its supervisor"; done
+}
 # stands PID: waits until the process is stopped; elastic_worker --stop-at stops itself.
 stands() { wait_for "${PATIENCE:-60}" "grep -q '^State:[[:space:]]*T' /proc/$1/status" || fail "process $1 does not stand still"; }
 

@@ -36,11 +36,7 @@ some_epochs 2
 [ "$(pids_of workers) $(pids_of servers)" = "$before" ] || fail "something was restarted"
 
 say "the supervisor is killed: its sruns go with it, a new one attaches"
-supervisor=$(supervisor)
-sruns=$(pgrep -P "$supervisor" srun)
-[ -n "$sruns" ] || fail "the supervisor has no srun"
-kill -KILL "$supervisor"
-for pid in $sruns; do wait_for 5 "! alive $pid" || fail "srun $pid outlives its supervisor"; done
+kill_supervisor_with srun
 awaits "host n1 up" "host n3 up"
 some_epochs 2
 [ "$(pids_of workers) $(pids_of servers)" = "$before" ] || fail "something was restarted"

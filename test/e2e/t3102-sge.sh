@@ -91,11 +91,7 @@ for host in "$second" "$third"; do happens link_down "$host"; done
 PATIENCE=40 awaits "host $second up" "host $third up"
 
 say "the supervisor is killed: its qrshs go with it, a new one attaches"
-supervisor=$(supervisor)
-starters=$(pgrep -P "$supervisor" qrsh)
-[ -n "$starters" ] || fail "the supervisor has no qrsh"
-kill -KILL "$supervisor"
-for pid in $starters; do wait_for 5 "! alive $pid" || fail "qrsh $pid outlives its supervisor"; done
+kill_supervisor_with qrsh
 PATIENCE=40 awaits "host $own up" "host $second up" "host $third up"
 [ "$(pids_of workers) $(pids_of servers)" = "$before" ] || fail "something was restarted"
 members 0,1,2
