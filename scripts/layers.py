@@ -23,7 +23,7 @@ MAY = {
     "core/preflight": "core/base core/files core/protocol",
     "core/job": "core/base core/files core/launch core/protocol",
     "io": "core/base core/protocol",
-    "io/job": "core/base core/files core/job core/launch core/protocol io",
+    "io/job": "core/base core/files core/job core/launch core/preflight core/protocol io",
     "launcher": "core/base core/files core/launch core/protocol io io/job",
     "launcher/agent": "core/base core/launch core/preflight core/protocol io io/job launcher",
     "launcher/backend": "core/base core/files core/launch io launcher",
@@ -39,7 +39,7 @@ MAY = {
     "supervisor/fleet": "core/base core/files core/launch core/protocol io io/job launcher/cli",
     "supervisor/dtctl": "core/base core/files core/launch core/protocol io io/job launcher launcher/backend"
                         " launcher/cli launcher/reach supervisor/fleet supervisor/volume/lock_holder.h",
-    "supervisor": "core/* io io/job launcher launcher/backend launcher/backend/ssh launcher/reach"
+    "supervisor": "core/* io io/job launcher launcher/backend launcher/backend/ssh launcher/check/gate.h launcher/reach"
                   " supervisor/hosts supervisor/volume supervisor/control",
     "kvstore/protocol": "core/base",
     "kvstore/compute/kernels": "",

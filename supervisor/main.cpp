@@ -19,6 +19,7 @@
 #include "launcher/backend/local.h"
 #include "launcher/backend/ssh/ssh.h"
 #include "launcher/backend/ssh/sync.h"
+#include "launcher/check/gate.h"
 #include "launcher/reach/ways.h"
 #include "supervisor/paced_loop.h"
 #include "supervisor/supervisor.h"
@@ -40,6 +41,7 @@ struct CommandLine {
   supervisor::SupervisorOptions options;
   std::optional<std::uint32_t> ready_fd;
   bool volume_helper = false;
+  bool gate = false;
 };
 
 io::Flags flags_of(CommandLine& line) {
@@ -66,6 +68,7 @@ io::Flags flags_of(CommandLine& line) {
        .help = "tell readiness on this descriptor"},
       {.name = "volume-helper", .to = &line.volume_helper,
        .help = "serve the shared volume on standard input (internal)"},
+      {.name = "gate", .to = &line.gate, .help = "check a host that is added (internal)"},
       {.name = "version", .help = "print the version"},
       {.name = "help", .letter = 'h', .help = "print this help",
        .manual = "Print the options."},
@@ -137,6 +140,7 @@ int main(int argc, char** argv) {
     return std::fputs(text->c_str(), stdout) < 0;
   try {
     if (line.volume_helper) return supervisor::volume_helper(STDIN_FILENO);
+    if (line.gate) return launcher::gate_main(STDIN_FILENO, STDOUT_FILENO);
     if (line.spec.empty())
       return io::refuse(program, {ErrorKind::kInvalid,
                                   "--spec is missing (dtsupervisor is started by dtlaunch)"});

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "supervisor/gate.h"
 #include "supervisor/host_links.h"
 #include "supervisor/process_facts.h"
 #include "supervisor/volume/client.h"
@@ -43,7 +44,8 @@ void PrepareRuns::admitted(const Host& host, const std::vector<ProcessReport>& t
   // A data check whose start got lost with the link, or that died with its agent.
   const bool lost = std::any_of(runs_.begin(), runs_.end(), [&](const auto& entry) {
     const ProcessId process{Role::kPrepare, entry.first};
-    return entry.second.host == host && !entry.second.forgotten && !entry.second.exit &&
+    return entry.second.host == host && entry.second.is_started && !entry.second.forgotten &&
+           !entry.second.exit &&
            std::none_of(there.begin(), there.end(),
                         [&](const ProcessReport& p) { return p.process == process; });
   });
@@ -73,15 +75,46 @@ void PrepareRuns::ended(ProcessId process, ExitStatus status, std::string why, b
 awaitable<void> PrepareRuns::run(Host host) {
   const io::JobSpec& spec = shell_.spec;
   const std::string mark = shell_.path("prepare_data_success_" + links_.at(host).address);
-  if (spec.prepare_data.empty()) {
-    co_await wait_for(std::move(host), mark);
-    co_return;
-  }
   const std::uint32_t id = next_id();
   take_id();
   Run& run = runs_[id];
   run.host = host;
-  run.ended = std::make_unique<io::asio::steady_timer>(shell_.executor, spec.prepare_timeout);
+  run.ended = std::make_unique<io::asio::steady_timer>(shell_.executor);
+  if (!co_await enter(id)) {
+    runs_.erase(id);
+    co_return;
+  }
+  if (!spec.prepare_data.empty()) {
+    co_await prepare(id, mark);
+    co_return;
+  }
+  runs_.erase(id);
+  if (spec.require_prepared)
+    co_await wait_for(std::move(host), mark);
+  else
+    shell_.post(PrepareEnded{host, true, ""});
+}
+
+awaitable<bool> PrepareRuns::enter(std::uint32_t id) {
+  const Host host = runs_.at(id).host;
+  if (!gate_.is_for(host)) co_return true;
+  shell_.note(Note{Note::Kind::kInfo, "preflight",
+                   fmt::format("{}: it is checked (--preflight)", host), std::nullopt, host});
+  const launcher::GateReply reply = co_await gate_.pass(host);
+  if (runs_.at(id).forgotten) co_return false;
+  for (const std::string& warning : reply.warnings)
+    shell_.note(Note{Note::Kind::kInfo, "preflight_warning", fmt::format("{}: {}", host, warning),
+                     std::nullopt, host});
+  if (reply.failed.empty()) co_return true;
+  shell_.post(PrepareEnded{host, false, fmt::format("{}", fmt::join(reply.failed, "; ")), true});
+  co_return false;
+}
+
+awaitable<void> PrepareRuns::prepare(std::uint32_t id, std::string mark) {
+  Run& run = runs_.at(id);
+  const Host host = run.host;
+  run.ended->expires_after(shell_.spec.prepare_timeout);
+  run.is_started = true;
   start(host, {Role::kPrepare, id});
   auto [ec] = co_await run.ended->async_wait(io::tok);
   if (run.forgotten) {

@@ -1,5 +1,6 @@
-/// The data checks of hosts: runs --prepare-data, or waits for the success file that another
-/// program makes (--require-prepared). Each ends in PrepareEnded, or is forgotten with its host.
+/// What a host passes before its first worker: the newcomers' gate, then the data check, which runs
+/// --prepare-data or waits for the success file that another program makes (--require-prepared).
+/// Each ends in PrepareEnded, or is forgotten with its host.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +17,15 @@
 
 namespace dt::supervisor {
 
+class Gate;
 class HostLinks;
 class ProcessOutput;
 
 /// One thread. Everything given outlives it.
 class PrepareRuns {
  public:
-  PrepareRuns(Shell& shell, HostLinks& links, ProcessOutput& output)
-      : shell_(shell), links_(links), output_(output) {}
+  PrepareRuns(Shell& shell, HostLinks& links, ProcessOutput& output, Gate& gate)
+      : shell_(shell), links_(links), output_(output), gate_(gate) {}
 
   /// The id of the next process of this kind; take_id() takes it. No other term uses it.
   [[nodiscard]] std::uint32_t next_id() const {
@@ -47,10 +49,15 @@ class PrepareRuns {
     std::string tail;  ///< Last output, for the failure's reason.
     std::optional<ExitStatus> exit;
     std::string failed;
+    bool is_started = false;  ///< The process; before that the host is in the gate.
     bool forgotten = false;
     std::unique_ptr<io::asio::steady_timer> ended;
   };
 
+  /// The gate; false: the run has ended there.
+  io::awaitable<bool> enter(std::uint32_t id);
+  /// Runs --prepare-data.
+  io::awaitable<void> prepare(std::uint32_t id, std::string mark);
   /// Waits for the success file; base hosts are trusted.
   io::awaitable<void> wait_for(Host host, std::string mark);
   void start(const Host& host, ProcessId process);
@@ -61,6 +68,7 @@ class PrepareRuns {
   Shell& shell_;
   HostLinks& links_;
   ProcessOutput& output_;
+  Gate& gate_;
   std::map<std::uint32_t, Run> runs_;
   std::set<Host> waits_noted_;
   std::uint32_t taken_ = 0;  ///< Ids.

@@ -36,6 +36,7 @@
 #include "supervisor/control/server.h"
 #include "supervisor/control/status.h"
 #include "supervisor/fleet_desk.h"
+#include "supervisor/gate.h"
 #include "supervisor/host_links.h"
 #include "supervisor/host_worker_editor.h"
 #include "supervisor/job_files.h"
@@ -68,7 +69,7 @@ JobOptions job_options(const SupervisorOptions& options) {
   o.servers = spec.servers;
   o.opaque_servers = spec.dmlc_roles;
   if (spec.dmlc_roles) o.servers.push_back(spec.workers.front());  // the scheduler
-  o.needs_prepare = !spec.prepare_data.empty() || spec.require_prepared;
+  o.needs_prepare = !spec.prepare_data.empty() || spec.require_prepared || spec.preflight;
   o.seed = std::random_device{}();
   o.is_elastic = spec.elastic;
   o.is_adopted = options.adopt;
@@ -113,7 +114,8 @@ class Loop final : public Supervisor {
                   if (!spec_.quiet) control_.console(text, is_stderr);
                 }),
         links_(shell_, *backend_, reports_, options_.sync),
-        prepares_(shell_, links_, output_),
+        gate_(shell_),
+        prepares_(shell_, links_, output_, gate_),
         checkpoints_(shell_, links_, prepares_),
         reports_(shell_, links_, prepares_, checkpoints_, output_, pulse_),
         editor_(shell_),
@@ -763,6 +765,7 @@ class Loop final : public Supervisor {
   ProcessOutput output_;
   OutputDelay output_delay_;
   HostLinks links_;
+  Gate gate_;
   PrepareRuns prepares_;
   CheckpointKeeper checkpoints_;
   AgentReports reports_;

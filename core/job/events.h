@@ -61,6 +61,7 @@ struct PrepareEnded {
   Host host;
   bool ok = false;
   std::string why;
+  bool is_preflight = false;  ///< It did not come to the data: the host itself is not fit.
 };
 struct WorkerStarted {
   WorkerId worker;

@@ -36,8 +36,9 @@ struct HostState {
   Failures restarts;           ///< Deaths of members here.
   std::optional<Time> cooling_until;
   bool given_up = false;
-  std::string why;    ///< Last failure.
-  std::string check;  ///< What failed then: reach, prepare, start (until its first epoch), run.
+  std::string why;  ///< Last failure.
+  /// What failed then: reach, preflight, prepare, start (until its first epoch), run.
+  std::string check;
   std::string boot_id;
   std::uint64_t incarnation = 0;  ///< Incarnation of its processes' agent; 0: none yet.
   bool had_agent = false;         ///< An agent of the job was attached once.

@@ -199,6 +199,8 @@ struct Job::Parts {
     if (!hosts.prepare_ended(e.host)) return;  // the host was let go meanwhile
     if (e.ok)
       hosts.prepared(e.host);
+    else if (e.is_preflight)
+      workers.host_failed(e.host, "preflight", fmt::format("preflight failed: {}", e.why));
     else
       workers.host_failed(e.host, "prepare", fmt::format("prepare-data failed: {}", e.why));
   }

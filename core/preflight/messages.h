@@ -39,6 +39,7 @@ struct CommandFacts {
   std::string sha256;   ///< Of the file at `path`; empty: sha256sum failed there.
   std::string why;
   std::vector<FileFacts> files;
+  friend bool operator==(const CommandFacts&, const CommandFacts&) = default;
 };
 struct CommandSaid {
   static constexpr std::uint16_t kType = 103;
@@ -114,6 +115,7 @@ struct GpuFacts {
   std::vector<std::string> names;     ///< A GPU each, in the driver's order.
   std::string driver;                 ///< Its version.
   std::vector<std::string> troubles;  ///< A sentence each: the driver's, then dtgpucheck's.
+  friend bool operator==(const GpuFacts&, const GpuFacts&) = default;
 };
 struct GpusSaid {
   static constexpr std::uint16_t kType = 109;

@@ -53,6 +53,34 @@ static void from_json(const nlohmann::json& j, AllocatedNodes& a) {
     a.nodes.push_back({node.at(0).get<std::string>(), node.at(1).get<std::string>()});
 }
 
+namespace preflight {
+
+static void to_json(nlohmann::json& j, const Reference& r) {
+  j = nlohmann::json{{"host", r.host},
+                     {"path", r.command.path},
+                     {"version", r.command.version},
+                     {"sha256", r.command.sha256},
+                     {"files", nlohmann::json::array()},
+                     {"gpus", r.gpus.names},
+                     {"driver", r.gpus.driver},
+                     {"cores", r.cores}};
+  for (const FileFacts& file : r.command.files) j["files"].push_back({file.name, file.sha256});
+}
+static void from_json(const nlohmann::json& j, Reference& r) {
+  j.at("host").get_to(r.host);
+  j.at("path").get_to(r.command.path);
+  j.at("version").get_to(r.command.version);
+  j.at("sha256").get_to(r.command.sha256);
+  for (const auto& file : j.at("files"))
+    r.command.files.push_back(
+        {file.at(0).get<std::string>(), file.at(1).get<std::string>(), std::string()});
+  j.at("gpus").get_to(r.gpus.names);
+  j.at("driver").get_to(r.gpus.driver);
+  r.cores = io::whole_number<std::uint32_t>(j.at("cores"));
+}
+
+}  // namespace preflight
+
 namespace io {
 
 // What is no option's field; job_flags() has the rest.
@@ -177,6 +205,7 @@ std::string to_json(const JobSpec& spec) {
   json tree(copy);
   if (!spec.ps_verbose.empty()) tree["ps_verbose"] = spec.ps_verbose;
   if (spec.allocation) tree["allocation"] = *spec.allocation;
+  if (spec.preflight) tree["preflight"] = *spec.preflight;
   tree["launcher"] = std::string(to_text(copy.launcher));
   tree["is_start_timeout_set"] = copy.rules.is_start_timeout_set;
   each_field(copy, [&](const Flag& flag) {
@@ -209,6 +238,8 @@ Result<JobSpec> spec_from_json(const std::string& text) {
     spec.rules.is_start_timeout_set = tree.value("is_start_timeout_set", false);
     spec.ps_verbose = tree.value("ps_verbose", "");
     if (tree.contains("allocation")) spec.allocation = tree.at("allocation").get<AllocatedNodes>();
+    if (tree.contains("preflight"))
+      spec.preflight = tree.at("preflight").get<preflight::Reference>();
     // An option that is newer than the spec has its default.
     each_field(spec, [&](const Flag& flag) {
       if (tree.contains(path_of(flag))) std::visit(FromJson{tree.at(path_of(flag))}, flag.to);

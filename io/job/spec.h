@@ -14,6 +14,7 @@
 #include "core/job/options.h"
 #include "core/launch/starter.h"
 #include "core/launch/ways.h"
+#include "core/preflight/newcomer.h"
 #include "io/job/data_options.h"
 
 namespace dt::io {
@@ -75,6 +76,8 @@ struct JobSpec {
   std::optional<AllocatedNodes> allocation;
   std::vector<Host> known_hosts;  ///< Every host of the hosts file, for host_worker lines.
 
+  /// What --preflight found at the launch: hosts that are added later have to be like that.
+  std::optional<preflight::Reference> preflight;
   std::string prepare_data;  ///< Command run by /bin/sh on each host before its first worker.
   bool require_prepared = false;
   std::string sync_dst_dir;

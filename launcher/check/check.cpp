@@ -58,10 +58,13 @@ class Check {
     all_.folder = spec.job_dir;
     all_.mount = mount_of(spec.job_dir);
     all_.needs_volume = !spec.servers.empty();
-    for (const Host& host : plan_.hosts) {
-      all_.hosts.emplace_back().host = host;
-      talks_.push_back(std::make_unique<HostTalk>(executor, backend, host));
-    }
+    for (const auto* hosts : {&plan_.hosts, &plan_.peers})
+      for (const Host& host : *hosts) {
+        all_.hosts.emplace_back().host = host;
+        talks_.push_back(std::make_unique<HostTalk>(executor, backend, host));
+      }
+    // Those have no talk.
+    for (const ServerPlace& server : plan_.servers) all_.hosts.emplace_back().host = server.host;
   }
 
   awaitable<Findings> run() {
@@ -80,7 +83,10 @@ class Check {
   awaitable<void> find_clock(std::size_t i);
   awaitable<void> await_word(std::size_t i, std::string name, std::string word);
   awaitable<void> check_ways();
-  awaitable<void> dial(std::size_t from, std::vector<Way> ways);
+  /// Who listens there says `word`.
+  awaitable<void> dial(std::size_t from, std::vector<Way> ways, std::string word);
+  /// To the job's servers.
+  [[nodiscard]] std::vector<Way> ways_to_servers(std::size_t from) const;
   awaitable<void> check_speeds();
   awaitable<void> measure_rounds(std::vector<std::vector<Pair>> rounds);
   awaitable<void> measure(std::size_t from, std::size_t to);
@@ -117,6 +123,8 @@ std::string Check::address_of(const Host& host, const AgentState& state) const {
 
 /// Those of its servers, and one for MASTER_PORT where that may be.
 std::vector<std::uint16_t> Check::ports_of(const Host& host) const {
+  if (plan_.is_of_newcomers)
+    return std::vector<std::uint16_t>(plan_.peers.empty() ? 0 : 1, std::uint16_t{0});
   std::vector<std::uint16_t> ports;
   const auto servers = std::count(spec_.servers.begin(), spec_.servers.end(), host);
   for (std::uint16_t k = 0; k < servers && (k == 0 || spec_.data.server_port != 0); ++k)
@@ -161,6 +169,12 @@ awaitable<void> Check::check_host(std::size_t i) {
   }
   talking_.spawn(talk.read_loop());
   talking_.spawn(talk.write_loop());
+  if (i >= plan_.hosts.size()) {
+    AskListen only = to_listen(found.host, *state);
+    const std::uint32_t id = talk.ask(std::move(only));
+    found.listening = co_await talk.answer<AskListen>(id, kAnswers, "a port there");
+    co_return;
+  }
   const bool has_command = !all_.command.empty() || !plan_.files.empty();
   AskCommand find = to_find();
   const std::uint32_t command = has_command ? talk.ask(std::move(find)) : 0;
@@ -223,10 +237,12 @@ awaitable<void> Check::check_ways() {
   std::vector<std::size_t> to;
   for (std::size_t i = 0; i < talks_.size(); ++i) {
     if (talks_[i]->is_open()) from.push_back(i);
-    if (listening(i) != nullptr && !ports_of(plan_.hosts[i]).empty()) to.push_back(i);
+    if (listening(i) != nullptr && !ports_of(all_.hosts[i].host).empty()) to.push_back(i);
   }
   std::vector<std::vector<Way>> ways(talks_.size());
   for (const auto& [a, b] : to.empty() ? std::vector<Pair>() : pairs_to_try(from, to)) {
+    const bool is_between_peers = a >= plan_.hosts.size() && b >= plan_.hosts.size();
+    if (is_between_peers) continue;
     const Listening& there = *listening(b);
     const std::size_t count = there.ports.size() - (plan_.is_full ? 1 : 0);
     for (std::size_t k = 0; k < count; ++k)
@@ -234,13 +250,23 @@ awaitable<void> Check::check_ways() {
   }
   io::TaskGroup dials(executor_);
   for (std::size_t i = 0; i < ways.size(); ++i)
-    if (!ways[i].empty()) dials.spawn(dial(i, std::move(ways[i])));
+    if (!ways[i].empty()) dials.spawn(dial(i, std::move(ways[i]), word_));
+  for (const std::size_t i : from)
+    if (i < plan_.hosts.size() && !plan_.servers.empty())
+      dials.spawn(dial(i, ways_to_servers(i), ""));
   co_await dials.join();
 }
 
-awaitable<void> Check::dial(std::size_t from, std::vector<Way> ways) {
+std::vector<Way> Check::ways_to_servers(std::size_t from) const {
+  std::vector<Way> ways;
+  for (std::size_t k = 0; k < plan_.servers.size(); ++k)
+    ways.push_back({from, talks_.size() + k, plan_.servers[k].address, plan_.servers[k].port, ""});
+  return ways;
+}
+
+awaitable<void> Check::dial(std::size_t from, std::vector<Way> ways, std::string word) {
   AskDial question;
-  question.word = word_;
+  question.word = std::move(word);
   question.limit_ms = kDialMs;
   for (const Way& way : ways) question.places.push_back({way.address, way.port});
   const std::uint32_t id = talks_[from]->ask(std::move(question));

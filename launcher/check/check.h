@@ -2,6 +2,7 @@
 /// them. Starts `dtagent --check` there, and leaves nothing.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -13,10 +14,23 @@
 
 namespace dt::launcher {
 
+/// Where a server of the job listens.
+struct ServerPlace {
+  Host host;
+  std::string address;
+  std::uint16_t port = 0;
+};
+
 struct CheckPlan {
   bool is_full = false;            ///< Also how fast the hosts' connections are.
   std::vector<Host> hosts;         ///< Each once.
   std::vector<std::string> files;  ///< That have to be the same on all hosts.
+
+  // While the job runs its ports are taken: each of `hosts` connects to these servers,
+  std::vector<ServerPlace> servers;
+  // or to any free port of these hosts, and they to one of it. They are asked nothing else.
+  std::vector<Host> peers;
+  bool is_of_newcomers = false;  ///< The job runs.
 };
 
 /// `spec` and `backend` live until it is done. `probe`: nullptr where hosts share no folder.

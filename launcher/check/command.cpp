@@ -1,25 +1,14 @@
 #include "launcher/check/command.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
-#include <boost/asio/signal_set.hpp>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
-#include <optional>
-#include <random>
 
 #include "core/preflight/judge.h"
 #include "core/preflight/report.h"
 #include "core/protocol/exit_code.h"
-#include "io/asio.h"
-#include "io/log.h"
-#include "launcher/check/check.h"
-#include "launcher/reach/ways.h"
+#include "launcher/check/run.h"
 
 namespace dt::launcher {
 namespace {
@@ -30,11 +19,6 @@ using preflight::Verdict;
 int refuse_check(const Error& error) {
   fmt::print(stderr, "dtlaunch: {}\n", error.message);
   return kExitFailure;
-}
-
-std::string new_word() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}{:08x}", random(), random(), random());
 }
 
 CheckPlan plan_of(const CheckRequest& request) {
@@ -62,18 +46,6 @@ Result<void> write_good(const CheckRequest& request, const Verdict& verdict) {
   return {};
 }
 
-/// While it lives, a connection that has ended is an error of the write.
-class BrokenPipes {
- public:
-  BrokenPipes() : before_(::signal(SIGPIPE, SIG_IGN)) {}
-  ~BrokenPipes() { ::signal(SIGPIPE, before_); }
-  BrokenPipes(const BrokenPipes&) = delete;
-  BrokenPipes& operator=(const BrokenPipes&) = delete;
-
- private:
-  sighandler_t before_;
-};
-
 int exit_code_of(const Verdict& verdict) {
   if (verdict.has_unreachable()) return kExitUnreachable;
   return verdict.has_failed() ? kExitCheckFailed : kExitOk;
@@ -99,42 +71,18 @@ void print(const CheckRequest& request, const Findings& findings, const Verdict&
 
 }  // namespace
 
-int run_check(const io::JobSpec& spec, const CheckRequest& request) {
-  const BrokenPipes are_errors;
+CheckOutcome run_check(const io::JobSpec& spec, const CheckRequest& request) {
   const auto began = std::chrono::steady_clock::now();
-  std::optional<VolumeProbe> probe;
-  if (!spec.no_shared_folder && spec.sync_dst_dir.empty()) {
-    auto made = VolumeProbe::make(spec.job_dir, new_word());
-    if (!made) return refuse_check(made.error());
-    probe.emplace(std::move(*made));
-  }
-  io::asio::io_context context(1);
-  io::FdLog log(STDERR_FILENO);
-  const auto ways = make_ways(context, spec, log);
-  boost::asio::signal_set signals(context, SIGINT, SIGTERM, SIGHUP);
-  signals.async_wait([&probe](const boost::system::error_code& ec, int) {
-    if (ec) return;
-    if (probe) probe->remove();
-    std::_Exit(kExitInterrupted);  // hosts' programs end with their connections
-  });
-  Findings findings;
-  std::exception_ptr broken;
-  const auto done = [&](std::exception_ptr error, Findings found) {
-    broken = error;
-    findings = std::move(found);
-    context.stop();
-  };
-  io::asio::co_spawn(context, check_hosts(*ways, spec, plan_of(request), probe ? &*probe : nullptr),
-                     done);
-  context.run();
-  if (broken) std::rethrow_exception(broken);
-  const Verdict verdict = preflight::judge(findings);
+  const auto findings = run_checks(spec, plan_of(request));
+  if (!findings) return {refuse_check(findings.error()), std::nullopt};
+  const Verdict verdict = preflight::judge(*findings);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-  print(request, findings, verdict, took.count());
+  print(request, *findings, verdict, took.count());
   std::fflush(stdout);
   if (!request.write_good.empty())
-    if (auto written = write_good(request, verdict); !written) return refuse_check(written.error());
-  return exit_code_of(verdict);
+    if (auto written = write_good(request, verdict); !written)
+      return {refuse_check(written.error()), std::nullopt};
+  return {exit_code_of(verdict), preflight::reference_of(*findings, verdict)};
 }
 
 }  // namespace dt::launcher

@@ -1,10 +1,12 @@
 /// dtlaunch --check and --preflight: the checks from beginning to end, with what is printed.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/files/hosts.h"
+#include "core/preflight/newcomer.h"
 #include "io/job/spec.h"
 
 namespace dt::launcher {
@@ -19,9 +21,14 @@ struct CheckRequest {
   bool is_before_launch = false;
 };
 
-/// Prints the result to stdout; before a launch, to stderr. Blocks until it is done. Removes its
-/// files also at SIGINT, SIGTERM and SIGHUP, which end the process. The exit code: kExitOk,
-/// kExitUnreachable, kExitCheckFailed, or kExitFailure where it cannot be done.
-int run_check(const io::JobSpec& spec, const CheckRequest& request);
+struct CheckOutcome {
+  /// kExitOk, kExitUnreachable, kExitCheckFailed, or kExitFailure where it cannot be done.
+  int exit_code = 0;
+  std::optional<preflight::Reference> reference;  ///< For hosts that are added later.
+};
+
+/// Prints the result to stdout; before a launch, to stderr. Blocks until it is done; see
+/// run_checks().
+CheckOutcome run_check(const io::JobSpec& spec, const CheckRequest& request);
 
 }  // namespace dt::launcher

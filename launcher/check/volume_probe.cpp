@@ -1,5 +1,7 @@
 #include "launcher/check/volume_probe.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <utility>
+#include <vector>
 
 namespace dt::launcher {
 namespace {
@@ -25,10 +28,35 @@ std::string text_of_file(const std::string& path) {
   return text;
 }
 
+constexpr const char* kName = ".dtlaunch-check-";
+
+/// Opens the file and locks it; none: another process has it, or the file system has no locks.
+io::Fd locked(const std::string& path) {
+  io::Fd file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  if (file && ::flock(file.get(), LOCK_EX | LOCK_NB) != 0) file.reset();
+  return file;
+}
+
+/// A lock that can be had is of a process that has ended.
+void remove_abandoned(const std::string& job_dir) {
+  std::error_code ec;
+  std::vector<std::string> probes;
+  for (fs::directory_iterator entry(job_dir, ec), end; !ec && entry != end; entry.increment(ec))
+    if (entry->path().filename().string().starts_with(kName))
+      probes.push_back(entry->path().string());
+  for (const std::string& probe : probes) {
+    io::Fd lock = locked(probe + "/master");
+    if (!lock) continue;
+    lock.reset();  // NFS keeps a file that is open
+    fs::remove_all(probe, ec);
+  }
+}
+
 }  // namespace
 
 Result<VolumeProbe> VolumeProbe::make(const std::string& job_dir, std::string word) {
-  std::string path = job_dir + "/.dtlaunch-check-XXXXXX";
+  remove_abandoned(job_dir);
+  std::string path = job_dir + "/" + kName + "XXXXXX";
   if (::mkdtemp(path.data()) == nullptr)
     return tl::unexpected(errno_error(errno, "make a folder in " + job_dir));
   VolumeProbe probe(path, std::move(word));
@@ -37,17 +65,23 @@ Result<VolumeProbe> VolumeProbe::make(const std::string& job_dir, std::string wo
   const std::string file = path + "/master";
   if (::chmod(path.c_str(), kLikeTmp) != 0)
     return tl::unexpected(errno_error(errno, "chmod " + path));
-  std::ofstream(file, std::ios::binary) << probe.word_;
-  if (text_of_file(file) != probe.word_ || ::chmod(file.c_str(), kForAll) != 0)
+  const std::string unlocked = file + ".new";  // another check does not look at that
+  std::ofstream(unlocked, std::ios::binary) << probe.word_;
+  probe.lock_ = locked(unlocked);
+  if (text_of_file(unlocked) != probe.word_ || ::chmod(unlocked.c_str(), kForAll) != 0 ||
+      ::rename(unlocked.c_str(), file.c_str()) != 0)
     return fail(ErrorKind::kIo, "{}: cannot be written", file);
   return probe;
 }
 
 VolumeProbe::VolumeProbe(VolumeProbe&& other) noexcept
-    : path_(std::exchange(other.path_, {})), word_(std::move(other.word_)) {}
+    : path_(std::exchange(other.path_, {})),
+      word_(std::move(other.word_)),
+      lock_(std::move(other.lock_)) {}
 
 void VolumeProbe::remove() {
   std::error_code ignored;
+  lock_.reset();  // NFS keeps a file that is open
   if (!path_.empty()) fs::remove_all(std::exchange(path_, {}), ignored);
 }
 

@@ -7,6 +7,7 @@
 
 #include "core/base/result.h"
 #include "io/asio.h"
+#include "io/fd.h"
 
 namespace dt::launcher {
 
@@ -14,7 +15,8 @@ namespace dt::launcher {
 /// user may be another one on the volume.
 class VolumeProbe {
  public:
-  /// With a file "master" that has `word`.
+  /// With a file "master" that has `word`, locked while the check lives. Removes what checks that
+  /// were killed have left there.
   [[nodiscard]] static Result<VolumeProbe> make(const std::string& job_dir, std::string word);
   VolumeProbe(VolumeProbe&& other) noexcept;
   VolumeProbe& operator=(VolumeProbe&&) = delete;
@@ -34,6 +36,7 @@ class VolumeProbe {
       : path_(std::move(path)), word_(std::move(word)) {}
   std::string path_;  ///< Empty: removed.
   std::string word_;
+  io::Fd lock_;  ///< The file "master".
 };
 
 }  // namespace dt::launcher

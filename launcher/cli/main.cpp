@@ -361,7 +361,7 @@ tl::expected<Planned, int> planned(const Options& options) {
 }
 
 /// --check: all hosts; --preflight: those that get processes.
-int check(const Options& options, const Planned& job) {
+CheckOutcome check(const Options& options, const Planned& job) {
   CheckRequest request;
   request.is_before_launch = options.check.empty();
   request.is_full = (request.is_before_launch ? options.preflight : options.check) == "full";
@@ -403,9 +403,12 @@ int run(const std::vector<std::string>& words) {
   }
   if (auto usable = check_starters(*spec, environment().variable); !usable)
     return refuse(usable.error());
-  if (options->action == Action::kCheck) return check(*options, *job);
-  if (!options->preflight.empty())
-    if (const int code = check(*options, *job); code != kExitOk) return code;
+  if (options->action == Action::kCheck) return check(*options, *job).exit_code;
+  if (!options->preflight.empty()) {
+    const CheckOutcome outcome = check(*options, *job);
+    if (outcome.exit_code != kExitOk) return outcome.exit_code;
+    spec->preflight = outcome.reference;
+  }
   tell_servers(*options, *spec);
   if (options->auto_resume)
     if (const auto code = go_on_from_last(*spec)) return *code;

@@ -125,9 +125,10 @@ io::Flags flags_of(Options& o) {
            "start nothing; -n and the command may be left out. *full* also measures the network. "
            "See `CHECKING HOSTS`."},
       {.name = "preflight", .value = "quick|full", .to = io::one_of(o.preflight, {"quick", "full"}),
-       .help = "the same of the job's hosts before it starts; it does not where something failed",
+       .help = "the same of the job's hosts before it starts; it does not where something failed. "
+           "Hosts that are added later are checked, too",
        .manual = "The same of the job's hosts before the job starts. It does not start where a "
-           "check has failed."},
+           "check has failed. A host that is added later starts no worker before it has passed."},
       {.name = "check-file", .value = "FILE", .to = &o.check_files,
        .help = "a file that has to be the same on all hosts; may be repeated",
        .manual = "With --check or --preflight: a file that has to be the same on all hosts, such as the "

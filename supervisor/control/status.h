@@ -29,7 +29,7 @@
 ///      "hosts":[{"host","wanted","beyond_limit":workers beyond --max-workers,"link",
 ///                "empty_places":members left by themselves,"life":"alive|suspect|lost","prepared",
 ///                "cooling_until_s":n|null,"given_up","why",
-///                "check":"reach|prepare|start|run","attempts","restarts",
+///                "check":"reach|preflight|prepare|start|run","attempts","restarts",
 ///                "leaving":{"why","in_s":n|null: at no known time,"text":"what becomes of its
 ///                           workers and servers"}|null,
 ///                "reach_command":only where the check is "reach": to try by hand}],

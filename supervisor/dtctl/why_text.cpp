@@ -53,6 +53,10 @@ std::string advice(const json& entry) {
     return "To pass: this machine has to reach it and start an agent there." +
            (command.empty() ? "" : " Try what dtlaunch does:\n  " + command);
   }
+  if (check == "preflight")
+    return "To pass: mend what is named above. It is tried again by itself; at once when its line "
+           "is removed from host_worker and added again. The same by hand: dtlaunch --check quick "
+           "-H FILE";
   if (check == "prepare")
     return fmt::format(
         "To pass: --prepare-data has to exit with 0 there. Its whole output: dtctl logs "

@@ -127,6 +127,18 @@ TEST_CASE("job spec: the way to reach hosts is kept, and an unknown one is refus
   CHECK(refused.error().message == "job spec: pigeon is no launcher");
 }
 
+TEST_CASE("job spec: what hosts that are added have to be like", "[job_spec]") {
+  io::JobSpec spec;
+  CHECK_FALSE(io::spec_from_json(to_json(spec))->preflight);
+  spec.preflight = preflight::Reference{{"u", "n1", 22},
+                                        {"/bin/python3", "3.11", "ab", "", {{"a.py", "cd", ""}}},
+                                        {{"A100", "A100"}, "535.1", {}},
+                                        96};
+  const auto back = io::spec_from_json(to_json(spec));
+  REQUIRE(back);
+  CHECK(back->preflight == spec.preflight);
+}
+
 TEST_CASE("job spec: what is no spec is refused with the reason", "[job_spec]") {
   for (const char* text : {"", "{", "[]", "{}", R"({"job":1})", R"({"job":{"bytes":"zz"}})"}) {
     const auto spec = io::spec_from_json(text);

@@ -25,6 +25,9 @@ constexpr const char* kStatus = R"({
     {"host":"u@gone:2222","wanted":1,"link":"none","life":"alive","cooling_until_s":70.0,
      "given_up":false,"why":"u@gone:2222: connect: refused","check":"reach","attempts":1,
      "restarts":0,"reach_command":"ssh -F '/my config' -p 2222 -l u gone true"},
+    {"host":"old","wanted":1,"link":"up","life":"alive","cooling_until_s":1.0,
+     "given_up":false,"why":"preflight failed: clock: its clock is +90.0 s off",
+     "check":"preflight","attempts":1,"restarts":0},
     {"host":"leaves","wanted":0,"link":"up","life":"alive",
      "leaving":{"why":"spot reclaim","in_s":65.5,"text":"its worker(s) leave at the next epoch"}},
     {"host":"left","wanted":0,"empty_places":2,"link":"none","life":"alive"},
@@ -43,6 +46,15 @@ TEST_CASE("why: the failed check, the next try, and what would make it pass", "[
 Last failure: prepare-data failed: exit code 3: the disk is full
 Next try: number 3, in 4.2 s.
 To pass: --prepare-data has to exit with 0 there. Its whole output: dtctl logs prepare-10.0.0.8
+The next boundary waits: the boundary waits for worker(s) 1
+)");
+}
+
+TEST_CASE("why: a host that is not like those of the launch", "[status]") {
+  CHECK(why({"", "old", 0}) == R"(old: 1 worker(s) wanted, connected to its agent
+Last failure: preflight failed: clock: its clock is +90.0 s off
+Next try: number 2, in 1.0 s.
+To pass: mend what is named above. It is tried again by itself; at once when its line is removed from host_worker and added again. The same by hand: dtlaunch --check quick -H FILE
 The next boundary waits: the boundary waits for worker(s) 1
 )");
 }

@@ -1,0 +1,78 @@
+#include "launcher/check/run.h"
+
+#include <unistd.h>
+
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <csignal>
+#include <cstdlib>
+#include <exception>
+#include <optional>
+#include <random>
+#include <utility>
+
+#include "core/protocol/exit_code.h"
+#include "io/asio.h"
+#include "io/log.h"
+#include "launcher/reach/ways.h"
+
+namespace dt::launcher {
+namespace {
+
+std::string new_word() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}{:08x}", random(), random(), random());
+}
+
+/// While it lives, a connection that has ended is an error of the write.
+class BrokenPipes {
+ public:
+  BrokenPipes() : before_(::signal(SIGPIPE, SIG_IGN)) {}
+  ~BrokenPipes() { ::signal(SIGPIPE, before_); }
+  BrokenPipes(const BrokenPipes&) = delete;
+  BrokenPipes& operator=(const BrokenPipes&) = delete;
+
+ private:
+  sighandler_t before_;
+};
+
+}  // namespace
+
+Result<preflight::Findings> run_checks(const io::JobSpec& spec, CheckPlan plan, int owner) {
+  const BrokenPipes are_errors;
+  std::optional<VolumeProbe> probe;
+  if (!spec.no_shared_folder && spec.sync_dst_dir.empty()) {
+    auto made = VolumeProbe::make(spec.job_dir, new_word());
+    if (!made) return tl::unexpected(made.error());
+    probe.emplace(std::move(*made));
+  }
+  io::asio::io_context context(1);
+  io::FdLog log(STDERR_FILENO);
+  const auto ways = make_ways(context, spec, log);
+  const auto give_up = [&probe](const boost::system::error_code& ec) {
+    if (ec) return;
+    if (probe) probe->remove();
+    std::_Exit(kExitInterrupted);  // hosts' programs end with their connections
+  };
+  boost::asio::signal_set signals(context, SIGINT, SIGTERM, SIGHUP);
+  signals.async_wait([&](const boost::system::error_code& ec, int) { give_up(ec); });
+  io::asio::posix::stream_descriptor end(context);
+  if (owner >= 0) {
+    end.assign(::dup(owner));
+    end.async_wait(io::asio::posix::stream_descriptor::wait_read, give_up);
+  }
+  preflight::Findings findings;
+  std::exception_ptr broken;
+  const auto done = [&](std::exception_ptr error, preflight::Findings found) {
+    broken = error;
+    findings = std::move(found);
+    context.stop();
+  };
+  io::asio::co_spawn(context, check_hosts(*ways, spec, std::move(plan), probe ? &*probe : nullptr),
+                     done);
+  context.run();
+  if (broken) std::rethrow_exception(broken);
+  return findings;
+}
+
+}  // namespace dt::launcher
