@@ -2,23 +2,14 @@
 /// what is wrong with such a host. Pure.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "core/preflight/findings.h"
 #include "core/preflight/judge.h"
+#include "core/preflight/reference.h"
 
 namespace dt::preflight {
-
-/// What most base hosts have. Part of the job's spec.
-struct Reference {
-  Host host;             ///< The base host that has it.
-  CommandFacts command;  ///< Without a path and files: there is no command to compare.
-  GpuFacts gpus;
-  std::uint32_t cores = 0;
-  friend bool operator==(const Reference&, const Reference&) = default;
-};
 
 /// Facts of the host with the fewest remarks, the first of several. `findings` are of one host at
 /// least.

@@ -14,7 +14,7 @@
 #include "core/job/options.h"
 #include "core/launch/starter.h"
 #include "core/launch/ways.h"
-#include "core/preflight/newcomer.h"
+#include "core/preflight/reference.h"
 #include "io/job/data_options.h"
 
 namespace dt::io {

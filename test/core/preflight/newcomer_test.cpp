@@ -5,14 +5,13 @@
 namespace dt::preflight {
 namespace {
 
-constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
-
 HostFindings good_host(const std::string& name) {
   HostFindings host;
   host.host.name = name;
   host.command = CommandFacts{"/shared/tool", "", std::string(64, 'a'), "", {}};
   host.clock = ClockFacts{0.001, 0.0005};
-  host.machine = MachineFacts{8, 16 * kGiB, 12 * kGiB, 8 * kGiB, kGiB, "/run/x", 65536, 0, 0};
+  host.machine = MachineFacts{
+      8, 16'000'000'000, 12'000'000'000, 8'000'000'000, 1'000'000'000, "/run/x", 65536, 0, 0};
   host.gpus = GpuFacts{{"A100", "A100"}, "535.1", {}};
   return host;
 }

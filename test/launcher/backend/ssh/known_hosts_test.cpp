@@ -11,7 +11,6 @@
 
 using namespace dt;
 using namespace dt::launcher;
-using Verdict = KnownHosts::Verdict;
 
 namespace {
 
@@ -36,13 +35,13 @@ std::string line(const std::string& names, const HostKey& key) {
 TEST_CASE("known_hosts: names, lists, ports and case", "[known_hosts]") {
   const File file("# comment\r\n\n" + line("alpha,10.0.0.7", kEd) + line("[beta]:2222", kRsa));
   KnownHosts known({file.path()});
-  CHECK(known.check("alpha", 22, kEd).verdict == Verdict::kMatch);
-  CHECK(known.check("ALPHA", 0, kEd).verdict == Verdict::kMatch);
-  CHECK(known.check("10.0.0.7", 22, kEd).verdict == Verdict::kMatch);
-  CHECK(known.check("alpha", 2222, kEd).verdict == Verdict::kUnknown);
-  CHECK(known.check("beta", 2222, kRsa).verdict == Verdict::kMatch);
-  CHECK(known.check("beta", 22, kRsa).verdict == Verdict::kUnknown);
-  CHECK(known.check("alph", 22, kEd).verdict == Verdict::kUnknown);
+  CHECK(known.check("alpha", 22, kEd).verdict == KnownHosts::Verdict::kMatch);
+  CHECK(known.check("ALPHA", 0, kEd).verdict == KnownHosts::Verdict::kMatch);
+  CHECK(known.check("10.0.0.7", 22, kEd).verdict == KnownHosts::Verdict::kMatch);
+  CHECK(known.check("alpha", 2222, kEd).verdict == KnownHosts::Verdict::kUnknown);
+  CHECK(known.check("beta", 2222, kRsa).verdict == KnownHosts::Verdict::kMatch);
+  CHECK(known.check("beta", 22, kRsa).verdict == KnownHosts::Verdict::kUnknown);
+  CHECK(known.check("alph", 22, kEd).verdict == KnownHosts::Verdict::kUnknown);
 }
 
 TEST_CASE("known_hosts: a changed key names the line, a further line may still match",
@@ -51,20 +50,20 @@ TEST_CASE("known_hosts: a changed key names the line, a further line may still m
                   line("beta", kEd));
   KnownHosts known({file.path()});
   const auto changed = known.check("alpha", 22, kEd);
-  CHECK(changed.verdict == Verdict::kChanged);
+  CHECK(changed.verdict == KnownHosts::Verdict::kChanged);
   CHECK(changed.place == file.path() + ":2");
-  CHECK(known.check("beta", 22, kEd).verdict == Verdict::kMatch);
-  CHECK(known.check("beta", 22, kRsa).verdict == Verdict::kOtherType);
+  CHECK(known.check("beta", 22, kEd).verdict == KnownHosts::Verdict::kMatch);
+  CHECK(known.check("beta", 22, kRsa).verdict == KnownHosts::Verdict::kOtherType);
   CHECK(known.key_types("alpha", 22) == std::vector<std::string>{"ssh-rsa", "ssh-ed25519"});
 }
 
 TEST_CASE("known_hosts: wildcards and negation", "[known_hosts]") {
   const File file(line("node?,*.example.com,!bad.example.com", kEd));
   KnownHosts known({file.path()});
-  CHECK(known.check("node7", 22, kEd).verdict == Verdict::kMatch);
-  CHECK(known.check("node12", 22, kEd).verdict == Verdict::kUnknown);
-  CHECK(known.check("a.b.example.com", 22, kEd).verdict == Verdict::kMatch);
-  CHECK(known.check("bad.example.com", 22, kEd).verdict == Verdict::kUnknown);
+  CHECK(known.check("node7", 22, kEd).verdict == KnownHosts::Verdict::kMatch);
+  CHECK(known.check("node12", 22, kEd).verdict == KnownHosts::Verdict::kUnknown);
+  CHECK(known.check("a.b.example.com", 22, kEd).verdict == KnownHosts::Verdict::kMatch);
+  CHECK(known.check("bad.example.com", 22, kEd).verdict == KnownHosts::Verdict::kUnknown);
 }
 
 TEST_CASE("known_hosts: a revoked key is refused wherever it stands, other keys are not",
@@ -72,22 +71,22 @@ TEST_CASE("known_hosts: a revoked key is refused wherever it stands, other keys 
   const File file(line("alpha", kEd) + line("alpha", kRsa) + line("@revoked *", kEd));
   KnownHosts known({file.path()});
   const auto revoked = known.check("alpha", 22, kEd);
-  CHECK(revoked.verdict == Verdict::kRevoked);
+  CHECK(revoked.verdict == KnownHosts::Verdict::kRevoked);
   CHECK(revoked.place == file.path() + ":3");
-  CHECK(known.check("alpha", 22, kRsa).verdict == Verdict::kMatch);
+  CHECK(known.check("alpha", 22, kRsa).verdict == KnownHosts::Verdict::kMatch);
 }
 
 TEST_CASE("known_hosts: a certificate authority is not taken for a host's key", "[known_hosts]") {
   const File file(line("@cert-authority *.lab", kEd) + line("a.lab", kEdOther));
   KnownHosts known({file.path()});
   const auto unknown = known.check("b.lab", 22, kEd);
-  CHECK(unknown.verdict == KnownHosts::Verdict::kAuthority);
+  CHECK(unknown.verdict == KnownHosts::KnownHosts::Verdict::kAuthority);
   CHECK(unknown.place == file.path() + ":1");
   CHECK(known.key_types("b.lab", 22).empty());
-  CHECK(known.check("b.elsewhere", 22, kEd).verdict == KnownHosts::Verdict::kUnknown);
+  CHECK(known.check("b.elsewhere", 22, kEd).verdict == KnownHosts::KnownHosts::Verdict::kUnknown);
   // The host's own key decides where there is one.
-  CHECK(known.check("a.lab", 22, kEdOther).verdict == KnownHosts::Verdict::kMatch);
-  CHECK(known.check("a.lab", 22, kEd).verdict == KnownHosts::Verdict::kChanged);
+  CHECK(known.check("a.lab", 22, kEdOther).verdict == KnownHosts::KnownHosts::Verdict::kMatch);
+  CHECK(known.check("a.lab", 22, kEd).verdict == KnownHosts::KnownHosts::Verdict::kChanged);
 }
 
 TEST_CASE("known_hosts: garbage lines are skipped and shift no line number", "[known_hosts]") {
@@ -102,11 +101,11 @@ TEST_CASE("known_hosts: a file that changes is read again, a missing one is empt
           "[known_hosts]") {
   const File file("");
   KnownHosts known({file.path(), file.dir / "none"});
-  CHECK(known.check("alpha", 22, kEd).verdict == Verdict::kUnknown);
+  CHECK(known.check("alpha", 22, kEd).verdict == KnownHosts::Verdict::kUnknown);
   file.write(line("alpha", kEd));
-  CHECK(known.check("alpha", 22, kEd).verdict == Verdict::kMatch);
+  CHECK(known.check("alpha", 22, kEd).verdict == KnownHosts::Verdict::kMatch);
   std::filesystem::remove(file.path());
-  CHECK(known.check("alpha", 22, kEd).verdict == Verdict::kUnknown);
+  CHECK(known.check("alpha", 22, kEd).verdict == KnownHosts::Verdict::kUnknown);
 }
 
 TEST_CASE("known_hosts: add appends one whole line, once, and makes the folder", "[known_hosts]") {
@@ -116,7 +115,7 @@ TEST_CASE("known_hosts: add appends one whole line, once, and makes the folder",
   REQUIRE(known.add("alpha", 2222, kEd));
   CHECK(file.text() ==
         fmt::format("no newline at the end\n[alpha]:2222 {} {}\n", kEd.type, kEd.base64));
-  CHECK(known.check("alpha", 2222, kEd).verdict == Verdict::kMatch);
+  CHECK(known.check("alpha", 2222, kEd).verdict == KnownHosts::Verdict::kMatch);
   KnownHosts fresh({file.dir / "ssh/known_hosts"});
   REQUIRE(fresh.add("beta", 22, kRsa));
   CHECK(test::read_file(file.dir / "ssh/known_hosts") ==
@@ -141,8 +140,8 @@ TEST_CASE("known_hosts: two processes that append at once lose no line", "[known
   CHECK(status == 0);
   KnownHosts known({file.path()});
   for (int i = 0; i < 200; ++i) {
-    CHECK(known.check(fmt::format("child{}", i), 22, kEd).verdict == Verdict::kMatch);
-    CHECK(known.check(fmt::format("parent{}", i), 22, kEd).verdict == Verdict::kMatch);
+    CHECK(known.check(fmt::format("child{}", i), 22, kEd).verdict == KnownHosts::Verdict::kMatch);
+    CHECK(known.check(fmt::format("parent{}", i), 22, kEd).verdict == KnownHosts::Verdict::kMatch);
   }
 }
 
@@ -162,8 +161,9 @@ TEST_CASE("known_hosts: a thousand lookups in ten thousand hashed lines are quic
   const HostKey key{"ssh-ed25519", real};
   const auto begin = std::chrono::steady_clock::now();
   for (int i = 0; i < 1000; ++i)
-    REQUIRE(known.check(fmt::format("host{}", i * 10), 22, key).verdict == Verdict::kMatch);
-  CHECK(known.check("host10000", 22, key).verdict == Verdict::kUnknown);
+    REQUIRE(known.check(fmt::format("host{}", i * 10), 22, key).verdict ==
+            KnownHosts::Verdict::kMatch);
+  CHECK(known.check("host10000", 22, key).verdict == KnownHosts::Verdict::kUnknown);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   // libssh needs 0.17 s for one.
   CHECK(took.count() < 40.0);
