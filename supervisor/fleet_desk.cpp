@@ -48,6 +48,16 @@ std::uint32_t wanted_by(const Membership& membership) {
   return sum;
 }
 
+/// What HolderOrder has of the job.
+json order_facts(const io::JobSpec& spec) {
+  json excluded = json::array();
+  if (spec.allocation && spec.allocation->kind == StarterKind::kSlurm)
+    for (const AllocatedNode& node : spec.allocation->nodes) excluded.push_back(node.name);
+  return {{"log", io::job_files_dir(spec) + "/logs/holder-%j.log"},
+          {"agent", (io::program_folder() / "dtagent").string()},
+          {"excluded", std::move(excluded)}};
+}
+
 }  // namespace
 
 FleetDesk::FleetDesk(Shell& shell)
@@ -124,13 +134,9 @@ std::string FleetDesk::grow(const ControlAsk& ask) {
         "{} more workers would be {}, and --max-workers is {}{}", ask.slots, present + ask.slots,
         most, ask.asked > 0 ? fmt::format(" ({} are asked for already)", ask.asked) : ""));
   start();
-  json excluded = json::array();
-  if (spec.allocation && spec.allocation->kind == StarterKind::kSlurm)
-    for (const AllocatedNode& node : spec.allocation->nodes) excluded.push_back(node.name);
-  return dump({{"ok", true},
-               {"log", io::job_files_dir(spec) + "/logs/holder-%j.log"},
-               {"agent", (io::program_folder() / "dtagent").string()},
-               {"excluded", std::move(excluded)}});
+  json reply = order_facts(spec);
+  reply["ok"] = true;
+  return dump(reply);
 }
 
 awaitable<std::string> FleetDesk::answer(ControlAsk ask) {
@@ -166,6 +172,8 @@ std::string FleetDesk::wish(std::uint64_t number) const {
              {"empty", membership.empty_places(host)},
              {"is_running", membership.anyone_runs_on(host)},
              {"is_given_up", known != all.end() && known->second.given_up},
+             {"is_leaving",
+              shell_.job->notices().of_hosts().contains(host) || membership.has_departed(host)},
              {"needs_holder",
               membership.base_count(host) == 0 && needs_holder(spec, *shell_.job, host)}};
     return &entry;
@@ -173,14 +181,16 @@ std::string FleetDesk::wish(std::uint64_t number) const {
   for (const HostSlots& line : membership.file())
     if (json* entry = of(line.host)) (*entry)["in_file"] = line.slots;
   for (const auto& [id, worker] : membership.workers()) of(worker.host);
-  return dump({{"ok", true},
-               {"job", spec.job},
-               {"number", number},
-               {"lets_go", lets_go_},
-               {"may_rest", may_rest_},
-               {"max_workers", membership.limits().most},
-               {"wanted", wanted_by(membership)},
-               {"hosts", std::move(hosts)}});
+  json reply = order_facts(spec);
+  reply.update({{"ok", true},
+                {"job", spec.job},
+                {"number", number},
+                {"lets_go", lets_go_},
+                {"may_rest", may_rest_},
+                {"max_workers", membership.limits().most},
+                {"wanted", wanted_by(membership)},
+                {"hosts", std::move(hosts)}});
+  return dump(reply);
 }
 
 awaitable<void> FleetDesk::let_go() {

@@ -393,6 +393,7 @@ class Loop final : public Supervisor {
       if (checks_settling_) check_settled(then);
       // A tick without an effect changes nothing that a client can wait for.
       const bool is_change = !effects.empty() || !std::holds_alternative<Tick>(event);
+      if (std::holds_alternative<NoticeGiven>(event)) fleet_.look();
       carry_out(std::move(effects));
       pulse_.look(*job_, io::steady_now());
       if (is_change) changes_.note();

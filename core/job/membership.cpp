@@ -115,18 +115,21 @@ void Membership::adjust_empty_places(const std::map<Host, std::uint32_t>& slots,
     if (r.empty == 0) continue;
     if (value_in(slots, host) > value_in(before, host)) r.empty = 0;
     r.empty -= std::min(r.empty, excess(r.asked, value_in(next, host)));
+    if (r.empty == 0) r.departed = false;
   }
 }
 
 void Membership::fill_places(const Host& host, std::uint32_t count) {
   Row& r = row(host);
   r.empty = excess(r.empty, count);
+  if (r.empty == 0) r.departed = false;
 }
 
 void Membership::departed(const Host& host) {
   Row& r = row(host);
   r.leaves = false;
   r.empty = r.asked;
+  r.departed = true;
   has_anyone_departed_ = true;
 }
 

@@ -88,6 +88,8 @@ class Membership {
   void set_leaving(const Host& host, bool leaves) { row(host).leaves = leaves; }
   /// The host has gone away: its places stay empty.
   void departed(const Host& host);
+  /// It has, and not all of its places are filled again.
+  [[nodiscard]] bool has_departed(const Host& host) const { return at(host).departed; }
   [[nodiscard]] bool has_anyone_departed() const { return has_anyone_departed_; }
   /// Hosts go away, and no other one wants a worker.
   [[nodiscard]] bool nobody_stays() const;
@@ -153,6 +155,7 @@ class Membership {
     std::uint32_t asked = 0;  ///< By the file, within the limit; never less than `base`.
     std::uint32_t empty = 0;  ///< Places that stay empty.
     bool leaves = false;      ///< The host goes away.
+    bool departed = false;    ///< `empty` is since it went away.
     Edit added_by;            ///< 0: no edit has.
     Edit removed_by;          ///< The edit that last lowered the wanted count; 0: none.
     std::set<WorkerId> workers;

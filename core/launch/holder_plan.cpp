@@ -8,9 +8,13 @@ namespace {
 
 class Planner {
  public:
-  explicit Planner(const JobWish& wish) : wish_(wish), wanted_(wish.wanted) {}
+  Planner(const std::vector<Holder>& holders, const JobWish& wish)
+      : wish_(wish), wanted_(wish.wanted) {
+    for (const Holder& holder : holders) replaced_.insert(holder.replaces);
+  }
 
   void look_at(const Holder& holder) {
+    if (holder.kept && !wish_.lets_go) look_at_kept(holder, host_of(holder.node));
     if (holder.state == HolderState::kEnding) {
       held_.insert(holder.node);
       return;
@@ -47,6 +51,14 @@ class Planner {
   }
 
  private:
+  void look_at_kept(const Holder& holder, const JobHost& host) {
+    // The notice of a node whose holder has not joined was that of an earlier holder.
+    if (!host.is_leaving || host.in_file == 0 || !holder.is_joined) return;
+    const bool is_asked_for = replaced_.contains(holder.id);
+    if (!is_asked_for || holder.state != HolderState::kEnding)
+      act(ReplaceHolder{holder.id, is_asked_for});
+  }
+
   void look_at_joined(const Holder& holder, const JobHost& host) {
     const bool is_wanted = host.in_file > host.empty && !host.is_given_up;
     if (!is_wanted && !host.is_running) cancel(holder, "its workers are gone");
@@ -64,6 +76,7 @@ class Planner {
 
   const JobWish& wish_;
   std::uint32_t wanted_;  ///< With those that are added.
+  std::set<std::uint32_t> replaced_;
   std::set<std::string> running_;
   std::set<std::string> held_;
   HolderPlan plan_;
@@ -73,7 +86,7 @@ class Planner {
 
 HolderPlan plan_holders(const std::vector<Holder>& holders, const JobWish& wish,
                         const std::vector<std::string>& unheld_before) {
-  Planner planner(wish);
+  Planner planner(holders, wish);
   for (const Holder& holder : holders) planner.look_at(holder);
   return planner.finish(unheld_before);
 }

@@ -22,6 +22,7 @@ struct JobHost {
   /// It is reached through a holder: not of the initial launch, and no node of the job's own
   /// allocation.
   bool needs_holder = false;
+  bool is_leaving = false;  ///< It goes away by a notice, or has.
 };
 
 /// What the job says.
@@ -44,7 +45,7 @@ struct MarkJoined {
   std::uint32_t slots = 1;
   friend bool operator==(const MarkJoined&, const MarkJoined&) = default;
 };
-/// The node is given back.
+/// The node is given back. The notice that the holder gives then asks for no other one.
 struct CancelHolder {
   std::uint32_t id = 0;
   std::string why;
@@ -55,10 +56,18 @@ struct DropHost {
   std::string node;
   friend bool operator==(const DropHost&, const DropHost&) = default;
 };
-using HolderAction = std::variant<AddHost, MarkJoined, CancelHolder, DropHost>;
+/// Slurm takes the holder's node: another holder is asked for, unless that was done, and this one
+/// is kept (Holder::kept) no longer. One that ends keeps its comment.
+struct ReplaceHolder {
+  std::uint32_t id = 0;
+  bool is_asked_for = false;
+  friend bool operator==(const ReplaceHolder&, const ReplaceHolder&) = default;
+};
+using HolderAction = std::variant<AddHost, MarkJoined, CancelHolder, DropHost, ReplaceHolder>;
 
-/// `holders` are those of a whole answer of squeue, in their order; `wish` is newer than that. A
-/// host is only dropped if it was among `unheld` of the look before.
+/// `holders` are those of a whole answer of squeue, in their order, and those that are to be kept
+/// and are gone since the look before, as ending ones; `wish` is newer than that. A host is only
+/// dropped if it was among `unheld` of the look before.
 struct HolderPlan {
   std::vector<HolderAction> actions;
   std::vector<std::string> unheld;  ///< Hosts whose holder the queue does not have.

@@ -16,6 +16,8 @@ using Text = std::string_view;
 constexpr std::uint32_t kMostHolderSlots = 10'000;
 constexpr Text kSlotsWord = "slots=";
 constexpr Text kJoinedWord = "joined";
+constexpr Text kForWord = "for=";
+constexpr Text kKeepWord = "keep=";
 
 HolderState state_of(Text state) {
   if (state == "RUNNING" || state == "SUSPENDED" || state == "STOPPED")
@@ -33,6 +35,39 @@ std::string quoted(Text word) {
   return out + "'";
 }
 
+/// Words in one word of a comment: "-p,gpu,--comment=a%20b".
+std::string encoded(const std::vector<std::string>& words) {
+  constexpr Text kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._/=:@+[]";
+  std::string out;
+  for (const std::string& word : words) {
+    if (&word != &words.front()) out += ',';
+    for (const char c : word) {
+      if (kPlain.find(c) != Text::npos)
+        out += c;
+      else
+        out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+    }
+  }
+  return out;
+}
+
+std::vector<std::string> decoded(Text text) {
+  constexpr std::size_t kByteSize = 3;  // "%2C"
+  std::vector<std::string> words;
+  while (!text.empty()) {
+    Text coded = take_until(text, ',');
+    std::string& word = words.emplace_back();
+    while (!coded.empty()) {
+      const bool is_byte = coded.front() == '%' && coded.size() >= kByteSize;
+      const auto byte = is_byte ? parse_number<std::uint8_t>(coded.substr(1, 2), 16) : std::nullopt;
+      word += byte ? static_cast<char>(*byte) : coded.front();
+      coded.remove_prefix(byte ? kByteSize : 1);
+    }
+  }
+  return words;
+}
+
 std::optional<Holder> parse_line(Text line, Text job) {
   Holder holder;
   const auto id = parse_number<std::uint32_t>(take_until(line, '|'));
@@ -46,6 +81,9 @@ std::optional<Holder> parse_line(Text line, Text job) {
   while (!comment.empty()) {
     const Text word = take_until(comment, ' ');
     if (word == kJoinedWord) holder.is_joined = true;
+    if (word.starts_with(kKeepWord)) holder.kept = decoded(word.substr(kKeepWord.size()));
+    if (word.starts_with(kForWord))
+      holder.replaces = parse_number<std::uint32_t>(word.substr(kForWord.size())).value_or(0);
     if (word.starts_with(kSlotsWord))
       holder.slots =
           host_names::number(word.substr(kSlotsWord.size()), kMostHolderSlots).value_or(1);
@@ -58,10 +96,13 @@ std::optional<Holder> parse_line(Text line, Text job) {
 
 std::string holders_name(Text job) { return fmt::format("dt+{}", job); }
 
-std::string holder_comment(Text job, std::uint32_t slots, bool is_joined) {
-  return fmt::format("dtlaunch:{}{}{}", job,
-                     slots == 1 ? "" : fmt::format(" {}{}", kSlotsWord, slots),
-                     is_joined ? " joined" : "");
+std::string holder_comment(Text job, const Holder& holder) {
+  std::string comment = fmt::format("dtlaunch:{}", job);
+  if (holder.slots != 1) comment += fmt::format(" {}{}", kSlotsWord, holder.slots);
+  if (holder.is_joined) comment += fmt::format(" {}", kJoinedWord);
+  if (holder.replaces != 0) comment += fmt::format(" {}{}", kForWord, holder.replaces);
+  if (holder.kept) comment += fmt::format(" {}{}", kKeepWord, encoded(*holder.kept));
+  return comment;
 }
 
 std::vector<std::string> list_holders_words(Text job) {
@@ -103,8 +144,12 @@ std::vector<std::string> submit_words(const HolderOrder& order) {
   if (!order.excluded.empty())
     words.push_back(fmt::format("--exclude={}", fmt::join(order.excluded, ",")));
   words.insert(words.end(), order.words.begin(), order.words.end());
+  Holder holder;
+  holder.slots = order.slots;
+  holder.replaces = order.replaces;
+  if (order.is_kept) holder.kept = order.words;
   words.insert(words.end(), {"--parsable", "--nodes=1", "--job-name=" + holders_name(order.job),
-                             "--comment=" + holder_comment(order.job, order.slots, false)});
+                             "--comment=" + holder_comment(order.job, holder)});
   return words;
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,14 +27,18 @@ struct Holder {
   std::string reason;       ///< Why it is pending, in Slurm's word: "Priority".
   std::uint32_t slots = 1;  ///< Workers for its host.
   bool is_joined = false;   ///< Its host was added to the dtlaunch job.
+  /// sbatch's words for another holder when Slurm takes this one's node; none is wanted then.
+  std::optional<std::vector<std::string>> kept = std::nullopt;
+  std::uint32_t replaces = 0;  ///< The holder whose node Slurm took; 0: none.
 
   friend bool operator==(const Holder&, const Holder&) = default;
 };
 
 /// "dt+JOB": the name of a job's holders.
 [[nodiscard]] std::string holders_name(std::string_view job);
-/// "dtlaunch:JOB", then " slots=N" where it is not 1, then " joined" once the host was added.
-[[nodiscard]] std::string holder_comment(std::string_view job, std::uint32_t slots, bool is_joined);
+/// What of the holder only its comment says: "dtlaunch:JOB", then " slots=N" where it is not 1,
+/// " joined", " for=N" (`replaces`) and " keep=WORDS", each word with other characters as %XX.
+[[nodiscard]] std::string holder_comment(std::string_view job, const Holder& holder);
 
 /// squeue's arguments that list the job's holders as parse_holders() reads them.
 [[nodiscard]] std::vector<std::string> list_holders_words(std::string_view job);
@@ -53,6 +58,8 @@ struct HolderOrder {
   std::string log = {};  ///< Where its own output goes; "%j" stands for its number.
   std::vector<std::string> excluded = {};  ///< Nodes that are the job's already.
   std::vector<std::string> words = {};     ///< The user's, for sbatch.
+  bool is_kept = false;                    ///< Holder::kept
+  std::uint32_t replaces = 0;              ///< Holder::replaces
   std::string agent = {};                  ///< Path of dtagent, where a node has it.
   std::uint32_t lonely_s = 60;             ///< It ends when no agent has come for so long.
 };

@@ -68,10 +68,12 @@ constexpr const char* kHelp =
     "                                HOST goes away in TIME: its workers, base workers too, leave "
     "at\n"
     "                                the next epoch, or before it is gone; --cancel: it stays\n"
-    "  grow N [slots=S] [-- SBATCH WORDS]\n"
+    "  grow N [slots=S] [--keep] [-- SBATCH WORDS]\n"
     "                                ask Slurm for N nodes more, each for one worker (or S); they "
     "join\n"
-    "                                as they come: dtctl grow 2 -- -p gpu -t 4:00:00\n"
+    "                                as they come: dtctl grow 2 -- -p gpu -t 4:00:00; --keep: ask "
+    "for\n"
+    "                                another one whenever Slurm takes one of them away\n"
     "  shrink [N|HOST]               give a node (or N) back that grow has asked for: first those\n"
     "                                that have not come, then the newest; or HOST\n"
     "  stop [--force]                stop the job and wait for its end; --force: kill at once\n"
@@ -111,6 +113,7 @@ struct Arguments {
   bool follow = false;
   bool start = false;
   bool cancel = false;
+  bool keep = false;
   bool has_deadline = false;  ///< `in` was given.
   Duration in{};
   std::string why;
@@ -155,6 +158,7 @@ io::Flags flags_of(Arguments& args) {
       {.name = "follow", .letter = 'f', .to = &args.follow},
       {.name = "start", .to = &args.start},
       {.name = "cancel", .to = &args.cancel},
+      {.name = "keep", .to = &args.keep},
       {.name = "in", .value = "TIME", .to = &args.in},
       {.name = "why", .value = "TEXT", .to = &args.why},
       {.name = "timeout", .value = "TIME", .to = &args.timeout},
@@ -453,7 +457,7 @@ io::awaitable<std::vector<Holder>> holders_now(const Connected& to, const SlurmQ
 }
 
 io::awaitable<int> grow(Arguments args) {
-  if (args.words.empty()) throw Usage{"grow N [slots=S] [-- SBATCH WORDS]"};
+  if (args.words.empty()) throw Usage{"grow N [slots=S] [--keep] [-- SBATCH WORDS]"};
   constexpr std::string_view kSlots = "slots=";
   const std::uint32_t nodes = count_of(args.words[0], "grow");
   HolderOrder order;
@@ -461,6 +465,7 @@ io::awaitable<int> grow(Arguments args) {
   if (words != args.words.end() && words->starts_with(kSlots))
     order.slots = count_of((words++)->substr(kSlots.size()), "grow: slots");
   order.words.assign(words, args.words.end());
+  order.is_kept = args.keep;
   need_slurm("grow", "sbatch");
   const Connected to = need(co_await connect(args), kExitNoJob);
   order.job = to.job.job;
@@ -487,6 +492,11 @@ io::awaitable<int> grow(Arguments args) {
   co_return kExitOk;
 }
 
+Holder without_keep(Holder holder) {
+  holder.kept.reset();
+  return holder;
+}
+
 /// Takes the host out of the job; its holder ends when its workers have left.
 io::awaitable<void> let_host_go(const Connected& to, const std::string& host) {
   json request{{"host", host}, {"control", io::kControlVersion}};
@@ -509,7 +519,7 @@ io::awaitable<int> shrink(Arguments args) {
     for (const Holder& holder : holders) {
       if (holder.node != word || holder.state != HolderState::kRunning) continue;
       is_held = true;
-      if (holder.is_joined) need(queue.mark_joined(holder.id, holder.slots));
+      if (holder.is_joined) need(queue.mark(without_keep(holder)));
     }
     co_await let_host_go(to, word);  // of a host of the initial launch the supervisor says why not
     if (!is_held) fmt::print("no Slurm job of dtctl grow holds {}\n", io::printable(word));
@@ -522,7 +532,7 @@ io::awaitable<int> shrink(Arguments args) {
       fmt::print("Slurm job {} is taken out of the queue\n", holder.id);
     } else if (holder.is_joined) {
       // A dtfleet that was killed before it could would take the node for a new one.
-      need(queue.mark_joined(holder.id, holder.slots));
+      need(queue.mark(without_keep(holder)));
       co_await let_host_go(to, holder.node);
     } else {
       need(queue.cancel(holder.id));

@@ -28,12 +28,25 @@ std::string what(const Holder& holder) {
                              : fmt::format("Slurm job {} ({})", holder.id, holder.node);
 }
 
+/// Of the look before: those that are to be kept, and that the queue does not have any more.
+std::vector<Holder> kept_and_gone(const std::vector<Holder>& before,
+                                  const std::vector<Holder>& now) {
+  std::vector<Holder> gone;
+  for (const Holder& holder : before) {
+    if (!holder.kept || std::ranges::find(now, holder.id, &Holder::id) != now.end()) continue;
+    gone.push_back(holder);
+    gone.back().state = HolderState::kEnding;
+  }
+  return gone;
+}
+
 JobHost host_from(const json& value) {
   JobHost host;
   host.in_file = value.value("in_file", 0U);
   host.empty = value.value("empty", 0U);
   host.is_running = value.value("is_running", false);
   host.is_given_up = value.value("is_given_up", false);
+  host.is_leaving = value.value("is_leaving", false);
   host.needs_holder = value.value("needs_holder", false);
   return host;
 }
@@ -51,6 +64,9 @@ Result<FleetWish> parse_wish(std::string_view reply) {
     wish.job.lets_go = value.at("lets_go").get<bool>();
     wish.job.max_workers = value.at("max_workers").get<std::uint32_t>();
     wish.job.wanted = value.at("wanted").get<std::uint32_t>();
+    wish.order.log = value.value("log", "");
+    wish.order.agent = value.value("agent", "");
+    wish.order.excluded = value.value("excluded", std::vector<std::string>());
     for (const auto& [name, host] : value.at("hosts").items())
       wish.job.hosts[name] = host_from(host);
     return wish;
@@ -102,18 +118,21 @@ awaitable<Result<bool>> FleetRun::look(Duration wait) {
   trouble_ = listed ? std::string() : listed.error().message;
   if (!listed) co_return false;
   if (*listed != holders_) is_changed_ = true;
+  const std::vector<Holder> gone = kept_and_gone(holders_, *listed);
   holders_ = std::move(*listed);
   // The wish is to be newer than the list: a host that is in it was added for a holder of the list.
   const auto wish = co_await ask_wish(kAtOnce);
   if (!wish) co_return tl::unexpected(wish.error());
+  holders_.insert(holders_.end(), gone.begin(), gone.end());
   HolderPlan plan = plan_holders(holders_, wish->job, unheld_);
   unheld_ = std::move(plan.unheld);
   for (HolderAction& action : plan.actions) {
     is_changed_ = true;
-    const auto done = co_await act(std::move(action));
+    const auto done = co_await act(std::move(action), wish->order);
     if (!done && done.error().kind == ErrorKind::kClosed) co_return tl::unexpected(done.error());
     if (!done) trouble_ = done.error().message;
   }
+  holders_.resize(holders_.size() - gone.size());
   if (!wish->job.lets_go) co_return false;
   const bool is_empty = std::ranges::all_of(
       holders_, [](const Holder& holder) { return holder.state == HolderState::kEnding; });
@@ -149,8 +168,45 @@ awaitable<Result<void>> FleetRun::request(std::string op, std::string host, std:
   co_return Result<void>();
 }
 
-awaitable<Result<void>> FleetRun::act(HolderAction action) {
+Result<void> FleetRun::replace(const Holder& taken, HolderOrder order) {
+  order.job = job_;
+  order.slots = taken.slots;
+  order.words = *taken.kept;
+  order.is_kept = true;
+  order.replaces = taken.id;
+  const auto id = SlurmQueue(job_).submit(order);
+  if (!id) return tl::unexpected(id.error());
+  news_.push_back(
+      fmt::format("{} is taken away: Slurm job {} asks for another node", what(taken), *id));
+  return {};
+}
+
+Result<void> FleetRun::act_in_queue(const HolderAction& action, HolderOrder order) {
   const SlurmQueue queue(job_);
+  const auto holder_of = [this](std::uint32_t id) {
+    return *std::ranges::find(holders_, id, &Holder::id);
+  };
+  if (const auto* mark = std::get_if<MarkJoined>(&action)) {
+    Holder holder = holder_of(mark->id);
+    holder.is_joined = true;
+    return queue.mark(holder);
+  }
+  if (const auto* lost = std::get_if<ReplaceHolder>(&action)) {
+    Holder holder = holder_of(lost->id);
+    if (!lost->is_asked_for)
+      if (auto asked = replace(holder, std::move(order)); !asked) return asked;
+    holder.kept.reset();
+    return holder.state == HolderState::kEnding ? Result<void>() : queue.mark(holder);
+  }
+  const auto& cancel = std::get<CancelHolder>(action);
+  Holder holder = holder_of(cancel.id);
+  news_.push_back(fmt::format("{} is given back: {}", what(holder), cancel.why));
+  if (std::exchange(holder.kept, std::nullopt))
+    if (auto marked = queue.mark(holder); !marked) return marked;
+  return queue.cancel(cancel.id);
+}
+
+awaitable<Result<void>> FleetRun::act(HolderAction action, HolderOrder order) {
   if (const auto* add = std::get_if<AddHost>(&action)) {
     news_.push_back(fmt::format("Slurm has given {}: it is added", add->node));
     co_return co_await request("add", fmt::format("{} via=slurm", add->node), add->slots);
@@ -160,13 +216,7 @@ awaitable<Result<void>> FleetRun::act(HolderAction action) {
         fmt::format("Slurm has {} no more: its lines are taken out of host_worker", drop->node));
     co_return co_await request("remove", drop->node, 1);
   }
-  if (const auto* mark = std::get_if<MarkJoined>(&action))
-    co_return queue.mark_joined(mark->id, mark->slots);
-  const auto& cancel = std::get<CancelHolder>(action);
-  const auto holder = std::ranges::find(holders_, cancel.id, &Holder::id);
-  if (holder != holders_.end())
-    news_.push_back(fmt::format("{} is given back: {}", what(*holder), cancel.why));
-  co_return queue.cancel(cancel.id);
+  co_return act_in_queue(action, std::move(order));
 }
 
 Result<void> FleetRun::give_all_back() {

@@ -19,6 +19,7 @@ struct FleetWish {
   JobWish job;
   std::uint64_t number = 0;  ///< The next request waits for another one.
   bool may_rest = false;     ///< There are no holders, and none are to come.
+  HolderOrder order;         ///< Of another holder, but for what is asked of it.
 };
 [[nodiscard]] Result<FleetWish> parse_wish(std::string_view reply);
 
@@ -34,7 +35,10 @@ class FleetRun {
   /// One look, `wait` after the one before at the latest; whether it was the last one.
   io::awaitable<Result<bool>> look(Duration wait);
   io::awaitable<Result<FleetWish>> ask_wish(Duration wait);
-  io::awaitable<Result<void>> act(HolderAction action);
+  io::awaitable<Result<void>> act(HolderAction action, HolderOrder order);
+  Result<void> act_in_queue(const HolderAction& action, HolderOrder order);
+  /// Asks for a holder in the place of `taken`, whose node Slurm takes.
+  Result<void> replace(const Holder& taken, HolderOrder order);
   io::awaitable<Result<void>> request(std::string op, std::string host, std::uint32_t slots);
   Result<void> give_all_back();
 

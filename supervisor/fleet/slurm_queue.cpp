@@ -32,9 +32,9 @@ Result<std::string> SlurmQueue::submit(const HolderOrder& order) const {
   return text->substr(0, text->find_first_of(";\n"));
 }
 
-Result<void> SlurmQueue::mark_joined(std::uint32_t id, std::uint32_t slots) const {
-  return done(ask("scontrol", {"update", fmt::format("JobId={}", id),
-                               "Comment=" + holder_comment(job_, slots, true)}));
+Result<void> SlurmQueue::mark(const Holder& holder) const {
+  return done(ask("scontrol", {"update", fmt::format("JobId={}", holder.id),
+                               "Comment=" + holder_comment(job_, holder)}));
 }
 
 Result<void> SlurmQueue::cancel(std::uint32_t id) const {

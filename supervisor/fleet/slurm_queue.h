@@ -18,7 +18,8 @@ class SlurmQueue {
   [[nodiscard]] Result<std::vector<Holder>> list() const;
   /// One more holder; its number.
   [[nodiscard]] Result<std::string> submit(const HolderOrder& order) const;
-  [[nodiscard]] Result<void> mark_joined(std::uint32_t id, std::uint32_t slots) const;
+  /// Gives the holder its comment.
+  [[nodiscard]] Result<void> mark(const Holder& holder) const;
   /// A holder that is gone already is no error.
   [[nodiscard]] Result<void> cancel(std::uint32_t id) const;
   /// The same, only if it does not run yet.

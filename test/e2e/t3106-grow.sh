@@ -50,15 +50,23 @@ dtctl remove n2
 holders_are "RUNNING n3"
 [ "$(cut -d' ' -f2,3 host_worker_log | tail -n 1)" = "REMOVED n2" ] || fail "$(cat host_worker_log)"
 file_is n1 "n3 via=slurm"
-ctl grow 1 -- -p whole
+ctl grow 1 --keep -- -p whole
 awaits workers=3
 holders_are "$BOTH"
 ctl shrink | grep -q '^n2 leaves' || fail "n3 came before n2"
 holders_are "RUNNING n3"
 
-say "Slurm takes a node: its holder hands the notice over, and the host leaves"
+say "Slurm takes both nodes: the hosts leave at their holders' notice, and the one that is kept is replaced"
+ctl grow 1 --keep -- -p whole
+awaits workers=3
+STEP=0.3 wait_for 15 'in_slurm squeue -h -w n2 -o %k | grep -q " joined keep=-p,whole"' || fail "$(in_slurm squeue -o '%A %N %k')"
 in_slurm scancel -n "dt+$(pointer job)"
 happens worker_removed 'n3'
+happens fleet 'n2. is taken away: Slurm job [0-9]+ asks for another node'
+STEP=0.3 wait_for 15 '[[ $(holders) = RUNNING\ n[23] ]]' || fail "not one holder: $(holders)"
+awaits workers=2
+[ "$(event fleet 'is taken away')" = 1 ] || fail "more than one was asked for"
+ctl shrink
 holders_are ""
 file_is n1
 worker_log once "$T/w0.jsonl"

@@ -58,6 +58,27 @@ struct MembersOfJob {
 
 }  // namespace
 
+TEST_CASE("membership: a host that went away has departed until its places are filled",
+          "[membership]") {
+  MembersOfJob job({kA});
+  job.file({{kA, 1}, {kB, 2}});
+  job.m.empty_place(kB);
+  CHECK_FALSE(job.m.has_departed(kB));  // its worker left by itself
+  job.m.set_leaving(kB, true);
+  job.m.departed(kB);
+  CHECK(job.m.has_departed(kB));
+  SECTION("one by one") {
+    job.m.fill_places(kB, 1);
+    CHECK(job.m.has_departed(kB));
+    job.m.fill_places(kB, 1);
+  }
+  SECTION("by its line") {
+    job.file({{kA, 1}});
+    job.file({{kA, 1}, {kB, 1}});
+  }
+  CHECK_FALSE(job.m.has_departed(kB));
+}
+
 TEST_CASE("membership: the file counts, but never below the base workers", "[membership]") {
   MembersOfJob job({kA, kA, kB});
   CHECK(job.m.wanted(kA) == 2);

@@ -45,13 +45,27 @@ TEST_CASE("holders: one line of another form spoils the whole answer", "[holders
 }
 
 TEST_CASE("holders: a comment says what parse_holders reads", "[holders]") {
+  const std::vector<std::string> words = {"-p", "gpu|a", "--comment=50%, \n\xe4", "-n[1-2]"};
   for (const std::uint32_t slots : {1U, 8U})
-    for (const bool is_joined : {false, true}) {
-      const auto line = "5|RUNNING|n2|None|" + holder_comment("j", slots, is_joined) + "\n";
-      const auto holders = parse_holders(line, "j");
-      REQUIRE(holders);
-      CHECK(holders->front() == Holder{5, HolderState::kRunning, "n2", "None", slots, is_joined});
-    }
+    for (const bool is_joined : {false, true})
+      for (const auto& kept : {std::optional<std::vector<std::string>>(), std::optional(words),
+                               std::optional(std::vector<std::string>())}) {
+        const Holder holder{5, HolderState::kRunning, "n2", "None", slots, is_joined, kept, 41};
+        const auto line = "5|RUNNING|n2|None|" + holder_comment("j", holder) + "\n";
+        INFO(line);
+        const auto holders = parse_holders(line, "j");
+        REQUIRE(holders);
+        CHECK(holders->front() == holder);
+      }
+}
+
+TEST_CASE("holders: half an encoded byte in a comment is text", "[holders]") {
+  for (const char* half : {"%", "%4", "%zz"}) {
+    const auto holders =
+        parse_holders(fmt::format("5|RUNNING|n2|None|dtlaunch:j keep={}", half), "j");
+    REQUIRE(holders);
+    CHECK(holders->front().kept == std::vector<std::string>{half});
+  }
 }
 
 TEST_CASE("holders: the first of a node's holders is the one that joined", "[holders]") {
@@ -69,6 +83,9 @@ TEST_CASE("holders: the user's words give way to what the holder is found by", "
   CHECK(at("-N") < at("--nodes=1"));
   CHECK(at("--job-name=dt+j") != words.end());
   CHECK(at("--comment=dtlaunch:j") != words.end());
+  order.is_kept = true;
+  order.replaces = 41;
+  CHECK(submit_words(order).back() == "--comment=dtlaunch:j for=41 keep=-N,2");
 }
 
 TEST_CASE("holders: paths and names reach the script's words whole", "[holders]") {
@@ -130,6 +147,36 @@ TEST_CASE("holder plan: a holder that comes when nobody is wanted is given back"
   CHECK(done[0] == HolderAction(AddHost{"n2", 1}));
   REQUIRE(std::holds_alternative<CancelHolder>(done[1]));
   CHECK(std::get<CancelHolder>(done[1]).id == 2);
+}
+
+TEST_CASE("holder plan: what Slurm takes is asked for again where it is kept, once", "[holders]") {
+  JobWish wish{.wanted = 1};
+  wish.hosts["n2"] = held(1, true);
+  Holder kept = running(41, "n2", true);
+  kept.kept = {"-p", "gpu"};
+  CHECK(actions({kept}, wish).empty());
+  wish.hosts["n2"].is_leaving = true;
+  CHECK(actions({kept}, wish) == std::vector<HolderAction>{ReplaceHolder{41, false}});
+  CHECK(actions({running(41, "n2", true)}, wish).empty());
+  // The one who asked died before it could say so; and the queue was not asked before the end.
+  Holder other = pending(57);
+  other.replaces = 41;
+  CHECK(actions({kept, other}, wish) == std::vector<HolderAction>{ReplaceHolder{41, true}});
+  // Its workers have left before anybody looked.
+  kept.state = HolderState::kEnding;
+  wish.hosts["n2"] = {1, 1, false, false, true, true};
+  CHECK(actions({kept}, wish) == std::vector<HolderAction>{ReplaceHolder{41, false}});
+  CHECK(actions({kept, other}, wish).empty());
+  // An earlier holder of the node was taken.
+  Holder next = running(58, "n2");
+  next.kept = kept.kept;
+  CHECK(actions({next}, wish) == std::vector<HolderAction>{DropHost{"n2"}});
+  // Its line was removed.
+  wish.hosts["n2"].in_file = 0;
+  CHECK(actions({kept}, wish).empty());
+  wish.hosts["n2"] = {1, 0, true, false, true, true};
+  wish.lets_go = true;
+  CHECK(actions({kept}, wish).empty());
 }
 
 TEST_CASE("holder plan: a node that the job has already is not held twice", "[holders]") {
