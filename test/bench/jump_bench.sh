@@ -17,7 +17,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-[ "$hosts" -le 250 ] || { echo "jump_bench.sh: 250 hosts at most" >&2; exit 2; }
+[ "$hosts" -le 4000 ] || { echo "jump_bench.sh: 4,000 hosts at most" >&2; exit 2; }
 top=$(cd "$(dirname "$0")/../.." && pwd)
 [ -n "$bench" ] || bench=$top/build/release/bin/launch_bench
 [ -x "$bench" ] || { echo "build launch_bench first: cmake --build --preset release --target launch_bench" >&2; exit 1; }
@@ -69,12 +69,12 @@ at "$jump" sh -c 'echo 1 >/proc/sys/net/ipv4/ip_forward'
 at "$inner" ip link set lo up
 at "$inner" ip link set eth0 up
 names=() addresses=()
-for ((k = 1; k <= hosts; k++)); do
-  at "$inner" ip addr add "10.77.1.$k/16" dev eth0
-  echo "10.77.1.$k inner$k" >>"$dir/names"
+for ((k = 0; k < hosts; k++)); do
+  addresses+=("10.77.$((1 + k / 250)).$((1 + k % 250))")
   names+=("inner$k")
-  addresses+=("10.77.1.$k")
+  echo "${addresses[k]} inner$k" >>"$dir/names"
 done
+printf 'addr add %s/16 dev eth0\n' "${addresses[@]}" | at "$inner" ip -batch -
 at "$inner" ip route add default via 10.77.0.1
 ip route add 10.77.0.0/16 via 10.76.0.2  # for the direct runs alone
 nsenter -m -t "$jump" mount --bind "$dir/names" /etc/hosts

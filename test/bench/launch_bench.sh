@@ -8,7 +8,7 @@
 #
 #     test/bench/launch_bench.sh [--hosts 64] [--runs 5] [--bench build/release/bin/launch_bench]
 #         [--command true] [--kex curve25519-sha256]     the key exchange, for all tools
-#         [--only WORD]                                  the tools whose names have it
+#         [--only WORD,WORD]                             the tools whose names have one of them
 #
 # With --launcher slurm: in an allocation of a Slurm of this machine, see launch_slurm.sh.
 set -eu

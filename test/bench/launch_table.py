@@ -1,10 +1,10 @@
 """Runs commands by turns, in a random order, and prints a table: wall time, CPU time of the command with all its
 children, and the peak of their summed resident sizes (sampled).
 
-    launch_table.py TITLE RUNS WORD < TOOLS
+    launch_table.py TITLE RUNS WORD,WORD < TOOLS
 
 TOOLS is JSON, {name: [command, environment]}; what the environment names is added to this process's own. Only tools
-whose names contain WORD run. The first one is what the others are compared with.
+whose names contain a WORD run. The first one is what the others are compared with.
 """
 import json
 import os
@@ -54,7 +54,7 @@ def measure(argv, extra):
 
 def main():
     title, runs, only = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-    tools = {name: tool for name, tool in json.load(sys.stdin).items() if only in name}
+    tools = {name: tool for name, tool in json.load(sys.stdin).items() if any(word in name for word in only.split(","))}
     results = {name: [] for name in tools}
     for _ in range(runs):
         order = list(tools)
@@ -74,7 +74,7 @@ def main():
             return (form + " [" + form + "-" + form + "]") % (statistics.median(values), min(values), max(values))
 
         wall, cpu = (statistics.median(run[i] for run in got) for i in (0, 1))
-        ratio = "%.1fx wall, %.0fx client CPU" % (wall / first[0], cpu / first[1]) if first else ""
+        ratio = "%.2fx wall, %.0fx client CPU" % (wall / first[0], cpu / first[1]) if first else ""
         first = first or (wall, cpu)
         print("%-24s %-22s %-22s %-18s %s" % (name, cell(0, "%.2f"), cell(1, "%.3f"), cell(2, "%.0f"), ratio))
 
