@@ -178,8 +178,11 @@ std::string FleetDesk::wish(std::uint64_t number) const {
               membership.base_count(host) == 0 && needs_holder(spec, *shell_.job, host)}};
     return &entry;
   };
-  for (const HostSlots& line : membership.file())
+  std::uint32_t lines = 0;
+  for (const HostSlots& line : membership.file()) {
+    lines += line.slots;
     if (json* entry = of(line.host)) (*entry)["in_file"] = line.slots;
+  }
   for (const auto& [id, worker] : membership.workers()) of(worker.host);
   json reply = order_facts(spec);
   reply.update({{"ok", true},
@@ -189,6 +192,7 @@ std::string FleetDesk::wish(std::uint64_t number) const {
                 {"may_rest", may_rest_},
                 {"max_workers", membership.limits().most},
                 {"wanted", wanted_by(membership)},
+                {"lines", lines},
                 {"hosts", std::move(hosts)}});
   return dump(reply);
 }

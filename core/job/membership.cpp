@@ -129,7 +129,7 @@ void Membership::departed(const Host& host) {
   Row& r = row(host);
   r.leaves = false;
   r.empty = r.asked;
-  r.departed = true;
+  r.departed = r.empty > 0;
   has_anyone_departed_ = true;
 }
 

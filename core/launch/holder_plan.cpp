@@ -9,7 +9,7 @@ namespace {
 class Planner {
  public:
   Planner(const std::vector<Holder>& holders, const JobWish& wish)
-      : wish_(wish), wanted_(wish.wanted) {
+      : wish_(wish), wanted_(wish.wanted), lines_(wish.lines) {
     for (const Holder& holder : holders) replaced_.insert(holder.replaces);
   }
 
@@ -36,7 +36,10 @@ class Planner {
       return cancel(holder, fmt::format("nobody is wanted: host_worker has {} workers, and "
                                         "--max-workers is {}",
                                         wanted_, wish_.max_workers));
+    // Workers that go away have a place until their host's lines are dropped.
+    if (wish_.max_workers > 0 && lines_ + holder.slots > wish_.max_workers) return;
     wanted_ += holder.slots;
+    lines_ += holder.slots;
     act(AddHost{holder.node, holder.slots});
   }
 
@@ -76,6 +79,7 @@ class Planner {
 
   const JobWish& wish_;
   std::uint32_t wanted_;  ///< With those that are added.
+  std::uint32_t lines_;   ///< With those, too.
   std::set<std::uint32_t> replaced_;
   std::set<std::string> running_;
   std::set<std::string> held_;

@@ -29,7 +29,8 @@ struct JobHost {
 struct JobWish {
   bool lets_go = false;           ///< It has ended: nothing is wanted.
   std::uint32_t max_workers = 0;  ///< 0: no limit.
-  std::uint32_t wanted = 0;       ///< Workers in host_worker.
+  std::uint32_t wanted = 0;       ///< Workers in host_worker, without those that go away.
+  std::uint32_t lines = 0;        ///< Workers in host_worker.
   std::map<std::string, JobHost> hosts = {};
 };
 

@@ -21,6 +21,9 @@ constexpr Duration kSoon = 1s;
 /// changed.
 constexpr Duration kSeldom = 20s;
 constexpr double kSlower = 1.5;
+/// Seconds without an agent: at --max-workers another one has no place before the old host has
+/// gone.
+constexpr std::uint32_t kReplacementWaits = 900;
 constexpr int kTries = 5;  ///< To give everything back at the end.
 
 std::string what(const Holder& holder) {
@@ -64,6 +67,7 @@ Result<FleetWish> parse_wish(std::string_view reply) {
     wish.job.lets_go = value.at("lets_go").get<bool>();
     wish.job.max_workers = value.at("max_workers").get<std::uint32_t>();
     wish.job.wanted = value.at("wanted").get<std::uint32_t>();
+    wish.job.lines = value.value("lines", wish.job.wanted);
     wish.order.log = value.value("log", "");
     wish.order.agent = value.value("agent", "");
     wish.order.excluded = value.value("excluded", std::vector<std::string>());
@@ -118,13 +122,21 @@ awaitable<Result<bool>> FleetRun::look(Duration wait) {
   trouble_ = listed ? std::string() : listed.error().message;
   if (!listed) co_return false;
   if (*listed != holders_) is_changed_ = true;
-  const std::vector<Holder> gone = kept_and_gone(holders_, *listed);
+  for (const Holder& holder : kept_and_gone(holders_, *listed)) gone_.push_back(holder);
   holders_ = std::move(*listed);
+  // Slurm changes no comment of a job that ends.
+  for (Holder& holder : holders_)
+    if (replaced_.contains(holder.id)) holder.kept.reset();
   // The wish is to be newer than the list: a host that is in it was added for a holder of the list.
   const auto wish = co_await ask_wish(kAtOnce);
   if (!wish) co_return tl::unexpected(wish.error());
-  holders_.insert(holders_.end(), gone.begin(), gone.end());
-  HolderPlan plan = plan_holders(holders_, wish->job, unheld_);
+  std::erase_if(gone_, [&](const Holder& holder) {
+    const auto host = wish->job.hosts.find(holder.node);
+    return host == wish->job.hosts.end() || !host->second.is_leaving;
+  });
+  std::vector<Holder> all = holders_;
+  all.insert(all.end(), gone_.begin(), gone_.end());
+  HolderPlan plan = plan_holders(all, wish->job, unheld_);
   unheld_ = std::move(plan.unheld);
   for (HolderAction& action : plan.actions) {
     is_changed_ = true;
@@ -132,7 +144,7 @@ awaitable<Result<bool>> FleetRun::look(Duration wait) {
     if (!done && done.error().kind == ErrorKind::kClosed) co_return tl::unexpected(done.error());
     if (!done) trouble_ = done.error().message;
   }
-  holders_.resize(holders_.size() - gone.size());
+  std::erase_if(gone_, [this](const Holder& holder) { return replaced_.contains(holder.id); });
   if (!wish->job.lets_go) co_return false;
   const bool is_empty = std::ranges::all_of(
       holders_, [](const Holder& holder) { return holder.state == HolderState::kEnding; });
@@ -173,6 +185,7 @@ Result<void> FleetRun::replace(const Holder& taken, HolderOrder order) {
   order.slots = taken.slots;
   order.words = *taken.kept;
   order.is_kept = true;
+  order.lonely_s = kReplacementWaits;
   order.replaces = taken.id;
   const auto id = SlurmQueue(job_).submit(order);
   if (!id) return tl::unexpected(id.error());
@@ -184,7 +197,8 @@ Result<void> FleetRun::replace(const Holder& taken, HolderOrder order) {
 Result<void> FleetRun::act_in_queue(const HolderAction& action, HolderOrder order) {
   const SlurmQueue queue(job_);
   const auto holder_of = [this](std::uint32_t id) {
-    return *std::ranges::find(holders_, id, &Holder::id);
+    const auto listed = std::ranges::find(holders_, id, &Holder::id);
+    return listed != holders_.end() ? *listed : *std::ranges::find(gone_, id, &Holder::id);
   };
   if (const auto* mark = std::get_if<MarkJoined>(&action)) {
     Holder holder = holder_of(mark->id);
@@ -195,6 +209,7 @@ Result<void> FleetRun::act_in_queue(const HolderAction& action, HolderOrder orde
     Holder holder = holder_of(lost->id);
     if (!lost->is_asked_for)
       if (auto asked = replace(holder, std::move(order)); !asked) return asked;
+    replaced_.insert(holder.id);
     holder.kept.reset();
     return holder.state == HolderState::kEnding ? Result<void>() : queue.mark(holder);
   }

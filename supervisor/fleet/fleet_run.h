@@ -1,9 +1,11 @@
 /// dtfleet's work for one job: again and again it looks at Slurm's queue and at what the job
-/// wishes, and does what plan_holders() (core/launch/holder_plan.h) says. It keeps nothing: killed
-/// and started again it goes on.
+/// wishes, and does what plan_holders() (core/launch/holder_plan.h) says. It keeps nothing that it
+/// needs: killed and started again it goes on.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -45,8 +47,10 @@ class FleetRun {
   std::string job_dir_;
   std::string job_;
   std::unique_ptr<io::ControlClient> client_;
-  std::uint64_t seen_ = 0;           ///< FleetWish::number
-  std::vector<Holder> holders_;      ///< Of the last look.
+  std::uint64_t seen_ = 0;       ///< FleetWish::number
+  std::vector<Holder> holders_;  ///< Of the last look.
+  std::vector<Holder> gone_;     ///< Kept ones that the queue has no more, until replaced.
+  std::set<std::uint32_t> replaced_;
   std::vector<std::string> unheld_;  ///< HolderPlan::unheld
   std::vector<std::string> news_;    ///< For the job's events.
   std::string trouble_;              ///< What keeps it from its work.

@@ -149,6 +149,13 @@ TEST_CASE("holder plan: a holder that comes when nobody is wanted is given back"
   CHECK(std::get<CancelHolder>(done[1]).id == 2);
 }
 
+TEST_CASE("holder plan: one that comes before a host has gone waits for its place", "[holders]") {
+  const JobWish leaving{.max_workers = 2, .wanted = 1, .lines = 2};
+  CHECK(actions({running(58, "n3")}, leaving).empty());
+  const JobWish gone{.max_workers = 2, .wanted = 1, .lines = 1};
+  CHECK(actions({running(58, "n3")}, gone) == std::vector<HolderAction>{AddHost{"n3", 1}});
+}
+
 TEST_CASE("holder plan: what Slurm takes is asked for again where it is kept, once", "[holders]") {
   JobWish wish{.wanted = 1};
   wish.hosts["n2"] = held(1, true);
