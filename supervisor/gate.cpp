@@ -16,7 +16,7 @@ using io::awaitable;
 
 namespace {
 
-/// All waits of a check have shorter ones; that for a volume which stalls has none.
+/// Of the whole check: a volume that stalls has none of its own.
 constexpr Duration kDeadline = std::chrono::seconds(180);
 constexpr std::size_t kAtOnce = 8;
 /// Hosts that a newcomer connects to where there are no servers.
@@ -63,6 +63,7 @@ awaitable<Result<launcher::GateReply>> Gate::ask(launcher::GateRequest request) 
   launcher::ChildProgram program;
   program.path = "/proc/self/exe";
   program.argv = {"dtsupervisor", "--gate"};
+  program.dies_with_us = false;  // it removes its files when its stdin ends
   auto stream = launcher::start_child(shell_.executor, program);
   if (!stream) co_return tl::unexpected(stream.error());
   const std::string words = wire::frame(request);

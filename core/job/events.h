@@ -61,7 +61,7 @@ struct PrepareEnded {
   Host host;
   bool ok = false;
   std::string why;
-  bool is_preflight = false;  ///< It did not come to the data: the host itself is not fit.
+  bool is_preflight = false;  ///< The newcomers' gate did not let it pass.
 };
 struct WorkerStarted {
   WorkerId worker;

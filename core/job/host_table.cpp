@@ -202,7 +202,7 @@ void HostTable::reach_first() {
 void HostTable::prepare(const Host& host) {
   if (at(host).preparing) return;
   change(host).preparing = true;
-  job_.add(Prepare{host});
+  job_.add(Prepare{by_its_way(host)});
 }
 
 void HostTable::lost(const Host& host) {

@@ -43,6 +43,11 @@ NewcomerVerdict judge_newcomer(const Reference& reference, Findings found) {
     ++way.to;
   }
   constexpr std::size_t kNewcomer = 1;
+  // What keeps another host from listening is its own trouble.
+  for (std::size_t i = kNewcomer + 1; i < found.hosts.size(); ++i)
+    if (auto& listening = found.hosts[i].listening;
+        listening && (!*listening || !(*listening)->why.empty()))
+      listening.reset();
   NewcomerVerdict verdict;
   for (const Remark& remark : judge(found).remarks) {
     // A way from another host is one to the newcomer.

@@ -8,9 +8,9 @@
 
 namespace dt::preflight {
 
-/// What most base hosts have. Part of the job's spec.
+/// Facts of one base host, which the others were like. Part of the job's spec.
 struct Reference {
-  Host host;             ///< The base host that has it.
+  Host host;
   CommandFacts command;  ///< Without a path and files: there is no command to compare.
   GpuFacts gpus;
   std::uint32_t cores = 0;

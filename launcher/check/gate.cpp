@@ -45,6 +45,16 @@ Result<preflight::NewcomerVerdict> pass(GateRequest request, int in) {
   return preflight::judge_newcomer(*spec->preflight, std::move(*found));
 }
 
+/// A way to each server may fail.
+std::vector<std::string> first_ones(std::vector<std::string> sentences) {
+  constexpr std::size_t kMost = 3;
+  if (sentences.size() <= kMost) return sentences;
+  const std::size_t more = sentences.size() - kMost;
+  sentences.resize(kMost);
+  sentences.push_back(fmt::format("and {} more", more));
+  return sentences;
+}
+
 }  // namespace
 
 int gate_main(int in, int out) {
@@ -55,8 +65,8 @@ int gate_main(int in, int out) {
   if (!verdict) {
     reply.failed.push_back(verdict.error().message);
   } else {
-    reply.failed = std::move(verdict->failed);
-    reply.warnings = std::move(verdict->warnings);
+    reply.failed = first_ones(std::move(verdict->failed));
+    reply.warnings = first_ones(std::move(verdict->warnings));
   }
   return io::write_all(out, wire::frame(reply)) ? kExitOk : kExitFailure;
 }

@@ -37,6 +37,17 @@ io::Fd locked(const std::string& path) {
   return file;
 }
 
+/// Made or removed by nobody any more: what lies there for less is another check's.
+constexpr auto kHalfMade = std::chrono::minutes(10);
+
+/// It has no file to lock: a check was killed while it made or removed it.
+bool is_half_made(const std::string& probe) {
+  std::error_code ec;
+  if (fs::exists(probe + "/master", ec) || ec) return false;
+  const auto changed = fs::last_write_time(probe, ec);
+  return !ec && fs::file_time_type::clock::now() - changed > kHalfMade;
+}
+
 /// A lock that can be had is of a process that has ended.
 void remove_abandoned(const std::string& job_dir) {
   std::error_code ec;
@@ -46,7 +57,7 @@ void remove_abandoned(const std::string& job_dir) {
       probes.push_back(entry->path().string());
   for (const std::string& probe : probes) {
     io::Fd lock = locked(probe + "/master");
-    if (!lock) continue;
+    if (!lock && !is_half_made(probe)) continue;
     lock.reset();  // NFS keeps a file that is open
     fs::remove_all(probe, ec);
   }

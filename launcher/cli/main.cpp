@@ -245,6 +245,20 @@ Result<std::string> find_beginning(io::JobSpec& spec) {
   return fmt::format("Going on with epoch {} from {}", spec.restore_epoch, spec.restore);
 }
 
+/// A job that was started with --preflight: its hosts may be others now, and so may its program.
+int check_again(io::JobSpec& spec) {
+  if (!spec.preflight) return kExitOk;
+  CheckRequest request;
+  request.is_before_launch = true;
+  for (const auto* hosts : {&spec.workers, &spec.servers})
+    for (const Host& host : *hosts) request.lines.push_back({host, 1});
+  for (const preflight::FileFacts& file : spec.preflight->command.files)
+    request.files.push_back(file.name);
+  const CheckOutcome outcome = run_check(spec, request);
+  spec.preflight = outcome.reference;
+  return outcome.exit_code;
+}
+
 int resume(const Options& options) {
   std::string job_dir = fs::path(options.resume).lexically_normal().string();
   if (job_dir.size() > 1 && job_dir.back() == '/') job_dir.pop_back();
@@ -261,6 +275,7 @@ int resume(const Options& options) {
   if (auto found = find_env_values(*job, options.env_file, environment().variable); !found)
     return refuse(found.error());
   if (const auto code = bring_to_end(*job, options.take_over)) return *code;
+  if (const int code = check_again(job->spec); code != kExitOk) return code;
   const auto beginning = find_beginning(job->spec);
   if (!beginning) return refuse(beginning.error());
   if (!job->spec.quiet) fmt::print("{}\n", *beginning);

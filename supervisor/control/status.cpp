@@ -115,7 +115,7 @@ std::string why_not_yet(const StatusInput& in, const Worker& w) {
   if (w.state == WorkerState::kSeen && h.cooling_until && *h.cooling_until > in.now)
     return fmt::format("waits for its host's next try: {}", h.why);
   if (w.state != WorkerState::kSeen && w.state != WorkerState::kPreparing) return "";
-  if (h.preparing) return "the host's data check runs";
+  if (h.preparing) return "the host's check runs (--preflight, --prepare-data)";
   if (h.link == HostState::Link::kUp) return "about to be started";
   const std::string doing = in.reach(w.host).doing;
   return doing.empty() ? "its host is being reached" : doing;

@@ -100,7 +100,7 @@ std::string worker_line(const json& worker) {
   const std::string state = text(worker, "state");
   const std::string what =
       state == "SEEN"        ? "waits for the next try of its host"
-      : state == "PREPARING" ? "its host is being reached, or its data check runs or is waited for"
+      : state == "PREPARING" ? "its host is being reached, or its check runs or is waited for"
       : state == "STARTING"  ? "its process was started and has not come to an epoch boundary"
       : state == "WARM"      ? "ready: it joins at the next epoch boundary"
       : state == "MEMBER"    ? "a member"

@@ -98,6 +98,12 @@ TEST_CASE("newcomer: that another host is not reached by the check is not its fa
   Findings all = newcomer();
   all.hosts[1].unreachable = Error{ErrorKind::kUnavailable, "s1: connect: refused"};
   CHECK(judge_newcomer(base(), all).failed.empty());
+  all.hosts[1].unreachable.reset();
+  for (const auto& said : {Result<Listening>(Listening{0, "", {}, "no port is free"}),
+                           Result<Listening>(fail(ErrorKind::kTimeout, "no answer"))}) {
+    all.hosts[1].listening = said;
+    CHECK(judge_newcomer(base(), all).failed.empty());
+  }
   all.hosts[0].unreachable = Error{ErrorKind::kUnavailable, "n1: connect: refused"};
   CHECK(judge_newcomer(base(), all).failed.front().starts_with("reach: n1: connect: refused"));
 }

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 
 #include "test/support/catch.h"
@@ -33,4 +34,18 @@ TEST_CASE("volume probe: a check removes what a killed one has left, and nothing
     CHECK(std::distance(begin(left), end(left)) == 2);
   }
   CHECK(std::filesystem::is_empty(dir.path()));
+}
+
+TEST_CASE("volume probe: one without a file to lock is removed when it is old", "[check]") {
+  const test::TempDir dir;
+  namespace fs = std::filesystem;
+  for (const char* name : {".dtlaunch-check-old", ".dtlaunch-check-new", "of-the-user"})
+    fs::create_directory(dir / name);
+  const auto hour_ago = fs::file_time_type::clock::now() - std::chrono::hours(1);
+  fs::last_write_time(dir / ".dtlaunch-check-old", hour_ago);
+  fs::last_write_time(dir / "of-the-user", hour_ago);
+  REQUIRE(VolumeProbe::make(dir.path(), "a"));
+  CHECK_FALSE(fs::exists(dir / ".dtlaunch-check-old"));
+  CHECK(fs::exists(dir / ".dtlaunch-check-new"));
+  CHECK(fs::exists(dir / "of-the-user"));
 }

@@ -80,13 +80,13 @@ TEST_CASE("known_hosts: a certificate authority is not taken for a host's key", 
   const File file(line("@cert-authority *.lab", kEd) + line("a.lab", kEdOther));
   KnownHosts known({file.path()});
   const auto unknown = known.check("b.lab", 22, kEd);
-  CHECK(unknown.verdict == KnownHosts::KnownHosts::Verdict::kAuthority);
+  CHECK(unknown.verdict == KnownHosts::Verdict::kAuthority);
   CHECK(unknown.place == file.path() + ":1");
   CHECK(known.key_types("b.lab", 22).empty());
-  CHECK(known.check("b.elsewhere", 22, kEd).verdict == KnownHosts::KnownHosts::Verdict::kUnknown);
+  CHECK(known.check("b.elsewhere", 22, kEd).verdict == KnownHosts::Verdict::kUnknown);
   // The host's own key decides where there is one.
-  CHECK(known.check("a.lab", 22, kEdOther).verdict == KnownHosts::KnownHosts::Verdict::kMatch);
-  CHECK(known.check("a.lab", 22, kEd).verdict == KnownHosts::KnownHosts::Verdict::kChanged);
+  CHECK(known.check("a.lab", 22, kEdOther).verdict == KnownHosts::Verdict::kMatch);
+  CHECK(known.check("a.lab", 22, kEd).verdict == KnownHosts::Verdict::kChanged);
 }
 
 TEST_CASE("known_hosts: garbage lines are skipped and shift no line number", "[known_hosts]") {
