@@ -6,7 +6,9 @@
 export PYTHONPATH=$DT_SOURCE/kvstore/python DTKV_LIBRARY=$DT_BUILD/lib/libdtkv.so.0
 TRAIN_COMMAND=("$PYTHON" "$DT_SOURCE/test/e2e/python/replicas.py")
 
-for how in "" --ddp; do
+ways=(--ddp)
+! is_nightly || ways+=("")
+for how in "${ways[@]}"; do
   rm -rf .dtlaunch host_worker* "$T"/w*.jsonl
   train -n 1 -s 2 --checkpoint-every 1 -- --scaler $how
   printf 'localhost\nlocalhost\n' >>host_worker
