@@ -16,7 +16,7 @@ using io::awaitable;
 
 namespace {
 
-/// Of the whole check: a volume that stalls has none of its own.
+/// Limit for the whole check; a read of a stalled volume has no limit.
 constexpr Duration kDeadline = std::chrono::seconds(180);
 constexpr std::size_t kAtOnce = 8;
 /// Hosts that a newcomer connects to where there are no servers.

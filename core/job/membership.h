@@ -88,7 +88,7 @@ class Membership {
   void set_leaving(const Host& host, bool leaves) { row(host).leaves = leaves; }
   /// The host has gone away: its places stay empty.
   void departed(const Host& host);
-  /// It has, and not all of its places are filled again.
+  /// The host has gone away, and some of its places are still empty.
   [[nodiscard]] bool has_departed(const Host& host) const { return at(host).departed; }
   [[nodiscard]] bool has_anyone_departed() const { return has_anyone_departed_; }
   /// Hosts go away, and no other one wants a worker.
@@ -155,7 +155,7 @@ class Membership {
     std::uint32_t asked = 0;  ///< By the file, within the limit; never less than `base`.
     std::uint32_t empty = 0;  ///< Places that stay empty.
     bool leaves = false;      ///< The host goes away.
-    bool departed = false;    ///< `empty` is since it went away.
+    bool departed = false;    ///< It went away and left `empty` places.
     Edit added_by;            ///< 0: no edit has.
     Edit removed_by;          ///< The edit that last lowered the wanted count; 0: none.
     std::set<WorkerId> workers;

@@ -36,7 +36,7 @@ class Planner {
       return cancel(holder, fmt::format("nobody is wanted: host_worker has {} workers, and "
                                         "--max-workers is {}",
                                         wanted_, wish_.max_workers));
-    // Workers that go away have a place until their host's lines are dropped.
+    // Leaving workers count until their host's lines are dropped.
     if (wish_.max_workers > 0 && lines_ + holder.slots > wish_.max_workers) return;
     wanted_ += holder.slots;
     lines_ += holder.slots;
@@ -55,7 +55,7 @@ class Planner {
 
  private:
   void look_at_kept(const Holder& holder, const JobHost& host) {
-    // The notice of a node whose holder has not joined was that of an earlier holder.
+    // If the holder has not joined, the notice belonged to an earlier holder of the node.
     if (!host.is_leaving || host.in_file == 0 || !holder.is_joined) return;
     const bool is_asked_for = replaced_.contains(holder.id);
     if (!is_asked_for || holder.state != HolderState::kEnding)
@@ -79,7 +79,7 @@ class Planner {
 
   const JobWish& wish_;
   std::uint32_t wanted_;  ///< With those that are added.
-  std::uint32_t lines_;   ///< With those, too.
+  std::uint32_t lines_;   ///< With those that are added.
   std::set<std::uint32_t> replaced_;
   std::set<std::string> running_;
   std::set<std::string> held_;

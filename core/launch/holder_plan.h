@@ -46,7 +46,7 @@ struct MarkJoined {
   std::uint32_t slots = 1;
   friend bool operator==(const MarkJoined&, const MarkJoined&) = default;
 };
-/// The node is given back. The notice that the holder gives then asks for no other one.
+/// The node is given back. The notice of a cancelled holder submits no replacement.
 struct CancelHolder {
   std::uint32_t id = 0;
   std::string why;
@@ -57,8 +57,8 @@ struct DropHost {
   std::string node;
   friend bool operator==(const DropHost&, const DropHost&) = default;
 };
-/// Slurm takes the holder's node: another holder is asked for, unless that was done, and this one
-/// is kept (Holder::kept) no longer. One that ends keeps its comment.
+/// Slurm takes the holder's node: a replacement is submitted unless `is_asked_for`, and the holder
+/// loses its mark `kept`. Slurm does not change the comment of a holder that is ending.
 struct ReplaceHolder {
   std::uint32_t id = 0;
   bool is_asked_for = false;
@@ -66,9 +66,9 @@ struct ReplaceHolder {
 };
 using HolderAction = std::variant<AddHost, MarkJoined, CancelHolder, DropHost, ReplaceHolder>;
 
-/// `holders` are those of a whole answer of squeue, in their order, and those that are to be kept
-/// and are gone since the look before, as ending ones; `wish` is newer than that. A host is only
-/// dropped if it was among `unheld` of the look before.
+/// `holders`: one complete answer of squeue, in its order, then kept holders that left the queue
+/// without a replacement, in state kEnding. `wish` is newer than the answer. A host is dropped only
+/// if it was in `unheld` of the previous poll.
 struct HolderPlan {
   std::vector<HolderAction> actions;
   std::vector<std::string> unheld;  ///< Hosts whose holder the queue does not have.

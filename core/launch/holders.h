@@ -27,7 +27,7 @@ struct Holder {
   std::string reason;       ///< Why it is pending, in Slurm's word: "Priority".
   std::uint32_t slots = 1;  ///< Workers for its host.
   bool is_joined = false;   ///< Its host was added to the dtlaunch job.
-  /// sbatch's words for another holder when Slurm takes this one's node; none is wanted then.
+  /// sbatch's words for a replacement when Slurm takes the node; nullopt: no replacement.
   std::optional<std::vector<std::string>> kept = std::nullopt;
   std::uint32_t replaces = 0;  ///< The holder whose node Slurm took; 0: none.
 
@@ -36,8 +36,8 @@ struct Holder {
 
 /// "dt+JOB": the name of a job's holders.
 [[nodiscard]] std::string holders_name(std::string_view job);
-/// What of the holder only its comment says: "dtlaunch:JOB", then " slots=N" where it is not 1,
-/// " joined", " for=N" (`replaces`) and " keep=WORDS", each word with other characters as %XX.
+/// The holder's comment in Slurm: "dtlaunch:JOB", then " slots=N" where it is not 1,
+/// " joined", " for=N" (`replaces`) and " keep=WORDS", percent-encoded.
 [[nodiscard]] std::string holder_comment(std::string_view job, const Holder& holder);
 
 /// squeue's arguments that list the job's holders as parse_holders() reads them.

@@ -26,7 +26,7 @@ struct CheckPlan {
   std::vector<Host> hosts;         ///< Each once.
   std::vector<std::string> files;  ///< That have to be the same on all hosts.
 
-  // While the job runs its ports are taken: each of `hosts` connects to these servers,
+  // A running job holds its ports: each of `hosts` connects to these servers,
   std::vector<ServerPlace> servers;
   // or to any free port of these hosts, and they to one of it. They are asked nothing else.
   std::vector<Host> peers;

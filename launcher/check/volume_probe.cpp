@@ -37,10 +37,10 @@ io::Fd locked(const std::string& path) {
   return file;
 }
 
-/// Made or removed by nobody any more: what lies there for less is another check's.
+/// A younger folder without `master` may belong to a running check.
 constexpr auto kHalfMade = std::chrono::minutes(10);
 
-/// It has no file to lock: a check was killed while it made or removed it.
+/// An old folder without `master`: its check was killed while it created or removed the folder.
 bool is_half_made(const std::string& probe) {
   std::error_code ec;
   if (fs::exists(probe + "/master", ec) || ec) return false;
@@ -48,7 +48,7 @@ bool is_half_made(const std::string& probe) {
   return !ec && fs::file_time_type::clock::now() - changed > kHalfMade;
 }
 
-/// A lock that can be had is of a process that has ended.
+/// If the lock is free, the process that held it has ended.
 void remove_abandoned(const std::string& job_dir) {
   std::error_code ec;
   std::vector<std::string> probes;

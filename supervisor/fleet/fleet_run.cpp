@@ -21,8 +21,8 @@ constexpr Duration kSoon = 1s;
 /// changed.
 constexpr Duration kSeldom = 20s;
 constexpr double kSlower = 1.5;
-/// Seconds without an agent: at --max-workers another one has no place before the old host has
-/// gone.
+/// A replacement waits this many seconds for an agent: at --max-workers its host joins only after
+/// the old host has left.
 constexpr std::uint32_t kReplacementWaits = 900;
 constexpr int kTries = 5;  ///< To give everything back at the end.
 
@@ -31,7 +31,7 @@ std::string what(const Holder& holder) {
                              : fmt::format("Slurm job {} ({})", holder.id, holder.node);
 }
 
-/// Of the look before: those that are to be kept, and that the queue does not have any more.
+/// Kept holders of the previous poll that are missing in the queue now.
 std::vector<Holder> kept_and_gone(const std::vector<Holder>& before,
                                   const std::vector<Holder>& now) {
   std::vector<Holder> gone;

@@ -1,6 +1,6 @@
 /// dtfleet's work for one job: again and again it looks at Slurm's queue and at what the job
-/// wishes, and does what plan_holders() (core/launch/holder_plan.h) says. It keeps nothing that it
-/// needs: killed and started again it goes on.
+/// wishes, and does what plan_holders() (core/launch/holder_plan.h) says. A restarted dtfleet
+/// works from both; it forgets only kept holders that had left the queue already.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct FleetWish {
   JobWish job;
   std::uint64_t number = 0;  ///< The next request waits for another one.
   bool may_rest = false;     ///< There are no holders, and none are to come.
-  HolderOrder order;         ///< Of another holder, but for what is asked of it.
+  HolderOrder order;         ///< The job's log, agent and excluded nodes, for a replacement.
 };
 [[nodiscard]] Result<FleetWish> parse_wish(std::string_view reply);
 
@@ -48,13 +48,13 @@ class FleetRun {
   std::string job_;
   std::unique_ptr<io::ControlClient> client_;
   std::uint64_t seen_ = 0;       ///< FleetWish::number
-  std::vector<Holder> holders_;  ///< Of the last look.
-  std::vector<Holder> gone_;     ///< Kept ones that the queue has no more, until replaced.
-  std::set<std::uint32_t> replaced_;
-  std::vector<std::string> unheld_;  ///< HolderPlan::unheld
-  std::vector<std::string> news_;    ///< For the job's events.
-  std::string trouble_;              ///< What keeps it from its work.
-  bool is_changed_ = false;          ///< The last look found or did something.
+  std::vector<Holder> holders_;  ///< Slurm's queue at the last poll.
+  std::vector<Holder> gone_;     ///< Kept holders that left the queue and have no replacement yet.
+  std::set<std::uint32_t> replaced_;  ///< Holders for which a replacement was submitted.
+  std::vector<std::string> unheld_;   ///< HolderPlan::unheld
+  std::vector<std::string> news_;     ///< For the job's events.
+  std::string trouble_;               ///< What keeps it from its work.
+  bool is_changed_ = false;           ///< The last look found or did something.
 };
 
 }  // namespace dt::supervisor
