@@ -65,6 +65,8 @@ class Checkpoints {
   [[nodiscard]] std::optional<Epoch> saving() const {
     return saving_ ? std::optional(saving_->epoch) : std::nullopt;
   }
+  /// From the last one's begin until it was valid; zero: none was.
+  [[nodiscard]] Duration took() const { return took_; }
   /// The commit of the present epoch, if it saves.
   [[nodiscard]] std::optional<Generation> commit_that_saves() const { return commit_that_saves_; }
   /// Why the last checkpoint was given up; empty: none was since the last good one.

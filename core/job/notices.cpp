@@ -12,6 +12,9 @@ namespace {
 
 /// Repetitions of one notice differ by the time that they take on their way.
 constexpr std::int64_t kSame_ns = 1'000'000'000;
+/// The last boundary in time saves a checkpoint, and so do those before it that would be the last
+/// if epochs took that many times as long.
+constexpr int kSlowdown = 2;
 
 std::string in_text(Duration left) { return fmt::format("in {}", duration_text(seconds(left))); }
 
@@ -111,13 +114,14 @@ void Notices::end_if_due() {
   }
   const Notice* notice = of_job();
   if (!notice) return;
-  if (until_stop(*notice) <= Duration{}) return end_job(*notice, "every host goes away");
   const auto newest = checkpoints_.newest();
   const bool is_last =
       notice->is_saved && newest && !checkpoints_.saving() && !comes_in_time(*notice);
-  if (is_last && !job_.finishing())
-    end_job(*notice,
-            fmt::format("every host goes away, and the checkpoint of epoch {} is there", *newest));
+  if (until_stop(*notice) > Duration{} && (!is_last || job_.finishing())) return;
+  end_job(
+      *notice,
+      newest ? fmt::format("every host goes away, and the checkpoint of epoch {} is there", *newest)
+             : "every host goes away, and there is no checkpoint");
 }
 
 void Notices::end_job(const Notice& notice, const std::string& what) {
@@ -128,7 +132,8 @@ void Notices::end_job(const Notice& notice, const std::string& what) {
 bool Notices::wants_checkpoint() const {
   if (const Notice* notice = of_job()) {
     if (!notice->is_saved) return true;
-    return !clock_.last() || !comes_in_time(*notice, *clock_.last());
+    return !clock_.last() ||
+           !comes_in_time(*notice, kSlowdown * *clock_.last() + checkpoints_.took());
   }
   return std::ranges::any_of(of_hosts_, [this](const auto& one) {
     return !one.second.is_saved && servers_.serves(one.first);

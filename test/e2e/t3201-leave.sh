@@ -68,5 +68,5 @@ some_epochs 1
 dtctl leave "${hosts[0]}" --in 3 --why 'power' >"$T/leave.out"
 finished dtlaunch "$JOB_PID" 20
 expect_status 75
-expect_output job 'every host goes away .*\(power\): start the job again'
+expect_output job 'every host goes away.*\(power\): start the job again'
 expect_nothing_left

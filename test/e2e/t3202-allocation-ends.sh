@@ -21,6 +21,7 @@ start job dtlaunch --launcher local -n 1 -s 1 --auto-resume --notice-grace 60s "
 PATIENCE=30 awaits --start 'epoch>=1'
 expect_output job 'ended with exit code 75 .*: it goes on with epoch [0-9]+ from'
 epoch=$(sed -nE 's/.*it goes on with epoch ([0-9]+) from.*/\1/p' "$T/job.out")
+awaits "epoch>$epoch"
 [ "$(grep -m 1 '"event":"step"' "$T/w0.jsonl" | sed -E 's/.*"epoch":([0-9]+).*/\1/')" = "$epoch" ] || fail "it did not go on with epoch $epoch"
 kill -TERM "$PID"
 STEP=0.2 wait_for 5 'grep -q "this allocation ends" "$T/job.out"' || fail "TERM is not taken for a notice"
