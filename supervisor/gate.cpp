@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/job/job.h"
+#include "core/job/membership.h"
 #include "core/job/server_group.h"
 #include "io/frame_channel.h"
 #include "io/within.h"
@@ -44,7 +45,7 @@ launcher::GateRequest Gate::request_for(const Host& host) const {
         request.servers.push_back({server.host, server.address, server.port});
   if (!request.servers.empty()) return request;
   for (const Host& base : spec.workers)
-    if (request.peers.size() < kPeers &&
+    if (request.peers.size() < kPeers && shell_.job->membership().anyone_runs_on(base) &&
         std::find(request.peers.begin(), request.peers.end(), base) == request.peers.end())
       request.peers.push_back(base);
   return request;

@@ -1,6 +1,7 @@
 #include "supervisor/prepare_runs.h"
 
 #include <algorithm>
+#include <boost/asio/experimental/awaitable_operators.hpp>
 #include <chrono>
 #include <utility>
 
@@ -79,7 +80,8 @@ awaitable<void> PrepareRuns::run(Host host) {
   take_id();
   Run& run = runs_[id];
   run.host = host;
-  run.ended = std::make_unique<io::asio::steady_timer>(shell_.executor);
+  run.ended = std::make_unique<io::asio::steady_timer>(shell_.executor,
+                                                       io::asio::steady_timer::time_point::max());
   if (!co_await enter(id)) {
     runs_.erase(id);
     co_return;
@@ -96,12 +98,16 @@ awaitable<void> PrepareRuns::run(Host host) {
 }
 
 awaitable<bool> PrepareRuns::enter(std::uint32_t id) {
-  const Host host = runs_.at(id).host;
+  using namespace io::asio::experimental::awaitable_operators;
+  Run& run = runs_.at(id);
+  const Host host = run.host;
   if (!gate_.is_for(host)) co_return true;
   shell_.note(Note{Note::Kind::kInfo, "preflight",
                    fmt::format("{}: it is checked (--preflight)", host), std::nullopt, host});
-  const launcher::GateReply reply = co_await gate_.pass(host);
-  if (runs_.at(id).forgotten) co_return false;
+  auto race = gate_.pass(host) || run.ended->async_wait(io::tok);
+  const auto first = co_await std::move(race);
+  if (run.forgotten || first.index() == 1) co_return false;
+  const launcher::GateReply& reply = std::get<0>(first);
   for (const std::string& warning : reply.warnings)
     shell_.note(Note{Note::Kind::kInfo, "preflight_warning", fmt::format("{}: {}", host, warning),
                      std::nullopt, host});

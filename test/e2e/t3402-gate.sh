@@ -11,6 +11,7 @@ head -n 1 "$SSH_HOSTS" >"$T/one"
 mkdir "$T/bin"
 printf '#!/bin/sh\nexec %s/elastic_worker "$@"\n' "$DT_BIN" >"$T/bin/tool"
 printf '#!/bin/sh\n# An older one.\nexec %s/elastic_worker "$@"\n' "$DT_BIN" >"$T/bin/older"
+printf '#!/bin/sh\nexec sleep 30\n' >"$T/bin/slow"
 chmod +x "$T"/bin/*
 
 # host K [MOUNTS]: the sshd of host K begins again, with mounts of its own.
@@ -26,6 +27,7 @@ for k in 3 4; do SSHD[k]=${_pids[2 * k - 1]}; done
 is_checked() {
   STEP=0.05 wait_for 20 'CHECK=$(echo "$JOB"/.dtlaunch-check-*) && [ -d "$CHECK" ]' || fail 'no host is checked'
 }
+is_asked() { pgrep -P "$(supervisor)" -f -- --gate >"$T/asked"; }
 is_gone() { wait_for "${1:-5}" "[ ! -e '$CHECK' ]" || fail "a check has left $CHECK"; }
 # refused K ROW PATTERN: host K is held for that reason.
 refused() {
@@ -70,9 +72,19 @@ cut_host 4 from tcp dport "$(python3 -c 'import json, sys; print(json.load(sys.s
 echo "${hosts[3]}" >>host_worker
 refused 4 network "from 10.77.4.2:2222 to 10.77.1.2:2222 .10.77.1.2. port [0-9]*: no answer"
 
+say 'its line goes during a check'
+take_out_4() {
+  sed -i '$d' host_worker
+  awaits ".hosts[host=${hosts[3]}].length=0"
+}
+take_out_4
+host 4 "mount --bind $T/bin/slow $(command -v sha256sum)"
+echo "${hosts[3]}" >>host_worker
+wait_for 20 is_asked || fail 'no host is checked'
+take_out_4
+wait_for 5 '! is_asked' || fail 'the check of a host that is let go goes on'
+
 say 'the job ends during a check'
-sed -i '$d' host_worker
-awaits ".hosts[host=${hosts[3]}].length=0"
 echo "${hosts[3]}" >>host_worker
 is_checked
 end_job
