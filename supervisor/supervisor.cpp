@@ -38,11 +38,11 @@
 #include "supervisor/fleet_desk.h"
 #include "supervisor/gate.h"
 #include "supervisor/host_links.h"
-#include "supervisor/host_worker_editor.h"
 #include "supervisor/job_files.h"
 #include "supervisor/journal_room.h"
+#include "supervisor/membership_desk.h"
 #include "supervisor/prepare_runs.h"
-#include "supervisor/process_facts.h"
+#include "supervisor/process_orders.h"
 #include "supervisor/shell.h"
 #include "supervisor/volume/client.h"
 #include "supervisor/volume/host_worker.h"
@@ -57,7 +57,6 @@ namespace {
 
 constexpr Duration kTick = 100ms;
 constexpr Duration kLastWord = 10s;  ///< For the last word to the consoles.
-constexpr std::uint64_t kMostSlots = 10'000;
 /// "changes" is answered by then: figures change that make no event.
 constexpr Duration kLongestWait = 1s;
 
@@ -118,7 +117,8 @@ class Loop final : public Supervisor {
         prepares_(shell_, links_, output_, gate_),
         checkpoints_(shell_, links_, prepares_),
         reports_(shell_, links_, prepares_, checkpoints_, output_, pulse_),
-        editor_(shell_),
+        orders_(shell_, links_, output_, reports_),
+        membership_(shell_),
         fleet_(shell_) {
     output_.lead = [this]() -> std::optional<WorkerId> {
       if (!job_ || job_->boundary().contributors().empty()) return std::nullopt;
@@ -416,7 +416,10 @@ class Loop final : public Supervisor {
       const auto* record = std::get_if<Append>(&*e);
       if (!record) {
         const auto carry = [this]<class E>(const E& one) {
-          if constexpr (!std::is_same_v<E, Append>) act(one);
+          if constexpr (requires { orders_.carry_out(one); })
+            orders_.carry_out(one);
+          else if constexpr (!std::is_same_v<E, Append>)
+            act(one);
         };
         std::visit(carry, *e);
         continue;
@@ -527,64 +530,6 @@ class Loop final : public Supervisor {
   }
   void act(const Prepare& e) { group_.spawn(prepares_.run(e.host)); }
 
-  void act(const StartWorker& e) {
-    StartProcess start;
-    start.process = {Role::kWorker, e.worker.value};
-    start.argv = spec_.command;
-    start.cwd = shell_.folder();
-    const bool is_group = spec_.rules.on_change == OnChange::kRestart;
-    if (e.rank == Rank(0))
-      start.ports = spec_.dmlc_roles ? Port::kMaster : is_group ? Port::kBothOnce : Port::kBoth;
-    launcher::ProcessFacts facts = process_facts(shell_, links_, start.process, e.host);
-    facts.rank = e.rank;
-    facts.num_workers = e.world_size;
-    facts.epoch = e.epoch;
-    facts.newcomer = e.newcomer;
-    facts.group_restarts = job_->group_restarts();
-    start_process(e.host, std::move(start), facts);
-  }
-
-  void act(const StartServer& e) {
-    StartProcess start;
-    start.process = {Role::kServer, e.server.value};
-    start.argv = {"dtserver"};
-    start.cwd = spec_.dmlc_roles ? shell_.folder() : spec_.cwd;
-    launcher::ProcessFacts facts = process_facts(shell_, links_, start.process, e.host);
-    facts.index = e.index;
-    facts.checkpoint = e.checkpoint;
-    if (spec_.dmlc_roles) {
-      facts.is_scheduler = e.index == spec_.servers.size();
-      start.argv = spec_.command;
-      if (facts.is_scheduler) start.ports = Port::kRoot;
-    }
-    start_process(e.host, std::move(start), facts);
-  }
-
-  void start_process(const Host& host, StartProcess start, const launcher::ProcessFacts& facts) {
-    start.env = launcher::environment(spec_, facts);
-    output_.open(start.process, host);
-    links_.send(host, start);
-  }
-
-  void act(const Stop& e) {
-    const auto grace = std::chrono::duration_cast<std::chrono::milliseconds>(e.grace).count();
-    links_.send(e.host, StopProcess{e.process, static_cast<std::uint32_t>(grace)});
-  }
-  void act(const Inspect& e) { links_.send(e.host, AskProcess{e.process}); }
-  void act(const Acknowledge& e) {
-    reports_.forget(e.process);
-    links_.send(e.host, AckExit{e.process});
-  }
-  template <class Message>
-  void act(const SendToWorker<Message>& e) {
-    send_to({Role::kWorker, e.worker.value}, e);
-  }
-  void act(const SendCommit& e) { send_to({Role::kServer, e.server.value}, e); }
-  template <class Effect>
-  void send_to(ProcessId process, const Effect& e) {
-    using Message = decltype(e.message);
-    links_.send(e.host, ToProcess{process, Message::kType, wire::body_of(e.message)});
-  }
   void act(const SealCheckpoint& e) { group_.spawn(checkpoints_.seal(e)); }
 
   void act(const Note& e) {
@@ -677,68 +622,16 @@ class Loop final : public Supervisor {
       co_return nlohmann::json{{"ok", true}, {"changes", number}}.dump();
     }
     if (ask.op == "events") co_return event_log_.events_json(ask.from);
-    if (ask.op == "leave") co_return leave(ask);
+    if (ask.op == "leave") co_return membership_.leave(ask);
     if (ask.op == "grow") co_return fleet_.grow(ask);
     if (ask.op == "fleet") co_return co_await fleet_.answer(std::move(ask));
     if (ask.op == "add" || ask.op == "remove") co_return co_await edit_host_worker(std::move(ask));
     co_return error_reply(fmt::format("unknown request \"{}\"", ask.op));
   }
 
-  /// The host that a request names; nothing: it names none.
-  [[nodiscard]] Result<std::optional<Host>> named_host(const ControlAsk& ask) const {
-    if (!ask.host) return std::optional<Host>();
-    const auto lines = parse_hosts(*ask.host, "host");
-    if (!lines) return tl::unexpected(lines.error());
-    if (lines->size() != 1)
-      return fail(ErrorKind::kInvalid, "\"{}\" is not the name of one host", *ask.host);
-    return with_known_ways(*lines, spec_.known_hosts).front().host;
-  }
-
-  std::string leave(const ControlAsk& ask) {
-    constexpr double kLongest_s = 366.0 * 24 * 3600;
-    const auto host = named_host(ask);
-    if (!host) return error_reply(host.error().message);
-    const Notices& notices = job_->notices();
-    std::string why_not;
-    if (ask.cancel)
-      why_not = notices.cancel_objection(*host);
-    else if (ask.deadline_s && !(*ask.deadline_s >= 0 && *ask.deadline_s <= kLongest_s))
-      why_not = "\"deadline_s\" is a number of seconds, at most a year";
-    else if (*host)
-      why_not = notices.objection(**host);
-    if (why_not.empty() && (end_ || job_->ending())) why_not = "the job is ending";
-    if (!why_not.empty()) return error_reply(why_not);
-    if (ask.cancel) {
-      post(NoticeCancelled{*host});
-      return nlohmann::json{{"ok", true}}.dump();
-    }
-    NoticeGiven given{*host, kNoDeadline, ask.why};
-    if (ask.deadline_s) given.deadline_ns = io::wall_now() + from_seconds(*ask.deadline_s).count();
-    post(std::move(given));
-    const std::string outlook = *host ? notices.outlook(**host) : notices.outlook();
-    return nlohmann::json{{"ok", true}, {"note", outlook}}.dump(
-        -1, ' ', false, nlohmann::json::error_handler_t::replace);
-  }
-
   awaitable<std::string> edit_host_worker(ControlAsk ask) {
-    if (!ask.host) co_return error_reply("\"host\" is missing");
-    if (ask.slots < 1 || ask.slots > kMostSlots)
-      co_return error_reply(fmt::format("\"slots\" is from 1 to {}", kMostSlots));
-    if (!spec_.elastic)
-      co_return error_reply(
-          "the job was started without --elastic-training-enabled: it has no host_worker, nothing "
-          "joins it and nothing leaves it");
-    if (ask.op == "add") {
-      const auto host = named_host(ask);
-      if (host && *host && job_->notices().of_hosts().contains(**host))
-        co_return error_reply(
-            fmt::format("{} is leaving ({}): it can be added when it has left, or "
-                        "kept by: dtctl leave {} --cancel",
-                        **host, job_->notices().of_hosts().at(**host).why, **host));
-    }
-    if (ask.unless_there && ask.op == "add") ask.op = "add unless there";
-    auto result = co_await editor_.edit(ask.op, *ask.host, static_cast<std::uint32_t>(ask.slots));
-    if (!result) co_return error_reply(result.error().message);
+    const auto edited = co_await membership_.edit(std::move(ask));
+    if (!edited) co_return error_reply(edited.error().message);
     host_worker_->nudge();
     nlohmann::json reply{{"ok", true}};
     const std::string why_not = not_open(*job_, spec_, uptime_s());
@@ -770,7 +663,8 @@ class Loop final : public Supervisor {
   PrepareRuns prepares_;
   CheckpointKeeper checkpoints_;
   AgentReports reports_;
-  HostWorkerEditor editor_;
+  ProcessOrders orders_;
+  MembershipDesk membership_;
   FleetDesk fleet_;
   std::unique_ptr<Job> job_;  ///< Once the journal is read.
   std::optional<HostWorker> host_worker_;
