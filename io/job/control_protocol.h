@@ -33,7 +33,7 @@
 namespace dt::io {
 
 /// Rises when a request or a reply changes its meaning.
-inline constexpr std::uint32_t kControlVersion = 1;
+inline constexpr std::uint32_t kControlVersion = 2;
 
 struct ControlRequest {
   static constexpr std::uint16_t kType = 160;
