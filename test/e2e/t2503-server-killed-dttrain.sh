@@ -9,7 +9,7 @@ job() {
   local name=$1 epochs=$2
   shift 2
   start "$name" dtlaunch -n 2 -s 2 --deterministic --checkpoint-every 1 dttrain --network lenet --dataset generated \
-    --samples 960 --batch-size 16 --num-epochs "$epochs" --model-prefix "$T/$name" "$@"
+    --samples 480 --batch-size 16 --num-epochs "$epochs" --model-prefix "$T/$name" "$@"
   JOB_PID=$PID
 }
 most=0
