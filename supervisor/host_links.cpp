@@ -32,7 +32,7 @@ constexpr Duration kFolderAnswersWithin = 30s;
 /// Heartbeats are most of what a quiet job's supervisor hears: twice before a silent host is
 /// suspect.
 Duration beat_of(const io::JobSpec& spec) {
-  return std::clamp<Duration>(spec.rules.liveness.suspect_after / 2, 250ms, 500ms);
+  return std::clamp<Duration>(spec.rules.liveness.suspect_after / 2, 250ms, 5s);
 }
 
 std::uint32_t milliseconds(Duration d) {

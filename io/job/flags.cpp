@@ -216,7 +216,8 @@ Flags job_flags(JobSpec& spec) {
       {.name = "suspect-after", .value = "TIME", .to = &rules.liveness.suspect_after,
        .help = "of a host's silence: nothing is begun there ({})",
        .manual = "A host whose agent says nothing for so long is suspect ({}), and none of its "
-           "newcomers is waited for.", .json = "suspect_after_s"},
+           "newcomers is waited for. Agents say something twice in that time, at most every 5 s: a longer "
+           "one makes large jobs cheaper.", .json = "suspect_after_s"},
       {.name = "dead-after", .value = "TIME", .to = &rules.liveness.dead_after,
        .help = "of a host's silence: it counts as lost ({})",
        .manual = "A host whose agent says nothing for so long counts as lost ({}) unless its "

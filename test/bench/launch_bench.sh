@@ -109,9 +109,10 @@ if os.access(dtlaunch, os.X_OK):
     os.makedirs(folder + "/run", mode=0o700)
     with open(folder + "/hosts", "w") as f:
         f.writelines(name + "\n" for name in names)
-    # A machine that plays a thousand hosts leaves agents silent for seconds.
-    job = [dtlaunch, "-q", "--dead-after", "60s", "-n", str(hosts), "-s", "0", "-H", folder + "/hosts", "--ssh-config", config,
-           "--job-dir", folder + "/job", command]
+    # A machine that plays a thousand hosts leaves agents silent for seconds, and pays for the heartbeats of all.
+    patience = ["--suspect-after", "10s", "--dead-after", "60s"]
+    job = [dtlaunch, "-q"] + patience + ["-n", str(hosts), "-s", "0", "-H", folder + "/hosts", "--ssh-config", config,
+                                         "--job-dir", folder + "/job", command]
     environment = {"XDG_RUNTIME_DIR": folder + "/run", "XDG_STATE_HOME": folder + "/state"}
     tools["dtlaunch, whole job"] = (job, environment)
     check = [word for word in job if word != "-q"]
