@@ -22,7 +22,7 @@ namespace dt::launcher {
 struct SshLimits {
   Duration handshake = std::chrono::seconds(20);  ///< Key exchange and authentication together.
   Duration exec = std::chrono::seconds(20);       ///< From asking for a command to its start.
-  BringUpLimits bring_up;
+  BringUpLimits bring_up = {};
   Duration config = std::chrono::seconds(10);         ///< One answer of OpenSSH's client.
   std::size_t configs = 16;                           ///< Of its processes at once.
   std::size_t in_flight = 128;                        ///< Connections being set up at once.
