@@ -99,7 +99,7 @@ measure() {
 import resource, subprocess, sys, time
 bench, config, *hosts = sys.argv[1:]
 begin = time.monotonic()
-code = subprocess.run([bench, config, "2222", "true", *hosts]).returncode
+code = subprocess.run([bench, "plain", config, "2222", "true", *hosts]).returncode
 wall = time.monotonic() - begin
 used = resource.getrusage(resource.RUSAGE_CHILDREN)
 if code != 0: sys.exit("failed")
@@ -116,7 +116,7 @@ for ((run = 0; run <= runs; run++)); do  # the first one warms up
   done
 done
 before=$(grep -c 'Accepted publickey' "$dir/jump.log")
-"$bench" "$dir/jump.config" 2222 'sleep 3' "${names[@]}" &
+"$bench" plain "$dir/jump.config" 2222 'sleep 3' "${names[@]}" &
 last=$!
 until [ "$(ss -Htn state established dst 10.76.0.2 | wc -l)" -ge 1 ]; do nap; done
 nap 2
