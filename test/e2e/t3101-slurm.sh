@@ -28,7 +28,8 @@ members 0,2
 say "each srun is killed: attached again, nothing restarted"
 before="$(pids_of workers) $(pids_of servers)"
 for node in n1 n3; do
-  kill -KILL $(pgrep -f "srun --jobid=$SLURM_JOB .*--nodelist=$node ")
+  # Other clusters of this machine have a job of the same number.
+  kill -KILL $(pgrep --ns "$(supervisor)" --nslist net -f "srun --jobid=$SLURM_JOB .*--nodelist=$node ")
   happens link_down "$node"
   awaits "host $node up"
 done
