@@ -24,13 +24,15 @@ in_slurm sbatch --requeue --open-mode=append -t 1 -N 2 -n 2 -o "$T/batch.out" "$
 number=$(sed -nE 's/^Submitted batch job ([0-9]+)$/\1/p' "$T/sbatch.out")
 state() { in_slurm scontrol show job "$number" | sed -nE 's/^ *JobState=([A-Z_]+) .*/\1/p'; }
 count() { grep -Ec -- "$1" "$T/batch.out" || true; }
-while [ "$(state)" != COMPLETED ]; do
+# Slurm looks at the time twice a minute: a job may have finished after its end, before that.
+finished_late() { [ "$(state)" = TIMEOUT ] && tail -n 1 "$T/batch.out" | grep -q 'the job has finished'; }
+while [ "$(state)" != COMPLETED ] && ! finished_late; do
   runs=$(count ': it (begins|goes on with epoch)')
   STEP=1 wait_for 150 '[ "$(count ": it (begins|goes on with epoch)")" -gt '"$runs"' ] || [[ "$(state)" = @(COMPLETED|PENDING|FAILED|TIMEOUT|CANCELLED|NODE_FAIL) ]]' || fail "$(in_slurm scontrol show job "$number")"
   case $(state) in
     # By itself Slurm begins a requeued job only after two minutes.
     PENDING) in_slurm scontrol update JobId="$number" StartTime=now || true ;;
-    FAILED | TIMEOUT | CANCELLED | NODE_FAIL) fail "$(in_slurm scontrol show job "$number")" ;;
+    FAILED | TIMEOUT | CANCELLED | NODE_FAIL) finished_late || fail "$(in_slurm scontrol show job "$number")" ;;
   esac
 done
 again=$(count "^dtlaunch: Slurm job $number is queued again$")
