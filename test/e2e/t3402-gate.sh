@@ -11,7 +11,6 @@ head -n 1 "$SSH_HOSTS" >"$T/one"
 mkdir "$T/bin"
 printf '#!/bin/sh\nexec %s/elastic_worker "$@"\n' "$DT_BIN" >"$T/bin/tool"
 printf '#!/bin/sh\n# An older one.\nexec %s/elastic_worker "$@"\n' "$DT_BIN" >"$T/bin/older"
-printf '#!/bin/sh\nexec sleep 30\n' >"$T/bin/slow"
 chmod +x "$T"/bin/*
 
 # host K [MOUNTS]: the sshd of host K begins again, with mounts of its own.
@@ -78,11 +77,13 @@ take_out_4() {
   awaits ".hosts[host=${hosts[3]}].length=0"
 }
 take_out_4
-host 4 "mount --bind $T/bin/slow $(command -v sha256sum)"
 echo "${hosts[3]}" >>host_worker
-wait_for 20 is_asked || fail 'no host is checked'
+STEP=0.02 wait_for 20 'probe=$(pgrep --ns "${NAMESPACE[4]}" --nslist net -f "dtagent --check")' || fail 'no host is checked'
+kill -STOP $probe
+is_asked || fail 'the check does not wait for its answer'
 take_out_4
-wait_for 5 '! is_asked' || fail 'the check of a host that is let go goes on'
+wait_for 3 '! is_asked' || fail 'the check of a host that is let go goes on'
+kill -KILL $probe
 
 say 'the job ends during a check'
 echo "${hosts[3]}" >>host_worker
