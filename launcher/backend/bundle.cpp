@@ -52,7 +52,7 @@ Result<std::string> gzip(std::string_view bytes) {
   constexpr int kGzipWindow = MAX_WBITS + 16;  // 16: with gzip's header (zlib.h)
   constexpr int kMemory = 9;
   z_stream z{};
-  if (::deflateInit2(&z, Z_BEST_COMPRESSION, Z_DEFLATED, kGzipWindow, kMemory,
+  if (::deflateInit2(&z, Z_DEFAULT_COMPRESSION, Z_DEFLATED, kGzipWindow, kMemory,
                      Z_DEFAULT_STRATEGY) != Z_OK)
     return fail(ErrorKind::kIo, "zlib: no memory to compress the programs");
   const std::unique_ptr<z_stream, decltype(&::deflateEnd)> owner(&z, &::deflateEnd);

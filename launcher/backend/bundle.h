@@ -32,7 +32,7 @@ struct Bundle {
 [[nodiscard]] Result<std::shared_ptr<const Bundle>> load_bundle(
     const std::vector<std::string>& paths);
 
-/// The files as they are sent: a gzip member each, in the bundle's order. Takes a second or two.
+/// The files as they are sent: a gzip member each, in the bundle's order. Takes most of a second.
 [[nodiscard]] Result<std::vector<std::string>> pack_bundle(const Bundle& bundle);
 
 /// How a host answers bundle_exec_script(), each on a line of its own.
