@@ -26,6 +26,7 @@ is_nightly() { [ -n "${DT_NIGHTLY-}" ]; }
 say() { printf '%s\n' "-- $*"; }
 # fail TEXT...: ends the test. The trap shows the output of each `start`.
 fail() { printf 'FAILED: %s\n' "$*"; exit 1; }
+has_torch() { "$PYTHON" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)'; }
 skip() { printf 'SKIPPED: %s\n' "$*"; exit 77; }
 
 # wait_for SECONDS 'CONDITION': waits until the shell condition holds; false at the deadline. SECONDS are

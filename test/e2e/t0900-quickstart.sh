@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 [ "$DT_BUILD" = "$DT_SOURCE/build/$(basename "$DT_BUILD")" ] || skip "quickstart knows builds under build/ only"
 unset XDG_RUNTIME_DIR XDG_STATE_HOME XDG_CACHE_HOME
-start quickstart "$DT_SOURCE/scripts/quickstart" --no-install --no-build --preset "$(basename "$DT_BUILD")" --generated --samples 5000 --epochs 8
+start quickstart "$DT_SOURCE/scripts/quickstart" --no-install --no-build --preset "$(basename "$DT_BUILD")" --generated --samples 3500 --epochs 8
 quickstart=$PID
 wait_for 60 "grep -q '^== They train' '$T/quickstart.out'" || fail "quickstart: $(output quickstart)"
 start stranger python3 -c 'import signal, socket

@@ -3,7 +3,7 @@
 . "$(dirname "$0")/lib.sh"
 [ "$DT_BUILD" = "$DT_SOURCE/build/$(basename "$DT_BUILD")" ] || skip "quickstart knows builds under build/ only"
 unset XDG_RUNTIME_DIR XDG_STATE_HOME XDG_CACHE_HOME PYTHONPATH DTKV_LIBRARY
-run quickstart "$DT_SOURCE/scripts/quickstart" --python --no-install --no-build --preset "$(basename "$DT_BUILD")" --generated --samples 5000 --epochs 8
+run quickstart "$DT_SOURCE/scripts/quickstart" --python --no-install --no-build --preset "$(basename "$DT_BUILD")" --generated --samples 3500 --epochs 8
 work=$(sed -n 's/^console *\(.*\)\/console.log$/\1/p' "$T/quickstart.out")
 [ "$STATUS" != 0 ] || [ -s "$work/job/mnist.pt" ] || fail "no weights"
 [ "$STATUS" != 0 ] || [ -z "$work" ] || rm -rf "$work"

@@ -3,7 +3,7 @@
 # 2 hosts.
 # When the first process of a group begins nothing of the former group runs any more.
 . "$(dirname "$0")/lib.sh"
-"$PYTHON" -c 'import torch.distributed' 2>/dev/null || skip "$PYTHON has no torch"
+has_torch || skip "$PYTHON has no torch"
 
 # A worker: says who it is, looks for workers of former groups, and trains.
 cat >"$T/worker" <<'END'
@@ -85,14 +85,14 @@ expect_output job 'group 1 of 3: rank 2 of 3, node 2 of 3, at'
 say 'all exit with 0: the job has finished; the reason of a death is in dtctl why'
 cat >record.py <<'END'
 import os, time
-from torch.distributed.elastic.multiprocessing.errors import record
-@record
-def main():
-    if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.environ["RANK"] == "1":
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.environ["RANK"] == "1":
+    from torch.distributed.elastic.multiprocessing.errors import record
+    @record
+    def main():
         raise ValueError("no such batch")
-    while not os.path.exists("end"):
-        time.sleep(0.1)
-main()
+    main()
+while not os.path.exists("end"):
+    time.sleep(0.1)
 END
 start record dtlaunch -n 2 --on-change restart "$PYTHON" record.py
 awaits --start state=running .group_restarts=1

@@ -6,7 +6,9 @@
 export PYTHONPATH=$DT_SOURCE/kvstore/python DTKV_LIBRARY=$DT_BUILD/lib/libdtkv.so.0
 TRAIN_COMMAND=("$PYTHON" "$DT_SOURCE/test/e2e/python/job.py")
 
-for processes in 0 2; do
+all=(2)
+! is_nightly || all+=(0)
+for processes in "${all[@]}"; do
   say "a DataLoader with $processes processes"
   rm -rf .dtlaunch host_worker* "$T"/w*.jsonl
   train -n 1 -s 2 --checkpoint-every 1 -- --processes $processes

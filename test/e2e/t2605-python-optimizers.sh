@@ -22,9 +22,11 @@ run job dtlaunch -n 2 -s 1 --max-restarts 0 "${optimizers[@]}" rates
 [ "$STATUS" != 0 ] || fail "learning rates that differ are accepted"
 expect_output job 'Mismatch: epoch 0, step 0: the learning rate of parameter group 0 is 0.2 here, and 0.15 on average'
 expect_output job 'RuntimeError: told of the rates'
-run job dtlaunch -n 2 -s 1 --max-restarts 0 "${optimizers[@]}" shapes
-[ "$STATUS" != 0 ] || fail "shapes that differ are accepted"
-expect_output job "Mismatch: key 'weight' has 6 elements of float32, from worker 0; worker 1 wants 12 elements of float32"
+if is_nightly; then
+  run job dtlaunch -n 2 -s 1 --max-restarts 0 "${optimizers[@]}" shapes
+  [ "$STATUS" != 0 ] || fail "shapes that differ are accepted"
+  expect_output job "Mismatch: key 'weight' has 6 elements of float32, from worker 0; worker 1 wants 12 elements of float32"
+fi
 
 rm -rf .dtlaunch
 train -n 1 -s 2 --max-restarts 3 --checkpoint-every 1 --

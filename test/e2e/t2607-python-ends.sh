@@ -6,7 +6,9 @@
 export PYTHONPATH=$DT_SOURCE/kvstore/python DTKV_LIBRARY=$DT_BUILD/lib/libdtkv.so.0
 ends=("$PYTHON" "$DT_SOURCE/test/e2e/python/ends.py")
 
-for workers in 1 2; do
+all=(2)
+! is_nightly || all+=(1)
+for workers in "${all[@]}"; do
   run raised dtlaunch -n $workers -s 1 --max-restarts 0 "${ends[@]}" raise
   expect_status 1
   log=$(ls -t .dtlaunch/*/logs/worker-$((workers - 1)).log | head -n 1)

@@ -1,6 +1,7 @@
 # timeout=240 cost=30 needs=dttrain
-# The examples of the Python package, alone and as a job of two workers, on digits that they make up: they learn, their
-# files can be read, and resume.py goes on as if it had never stopped. An epoch in which a server is lost prints nothing.
+# The examples of the Python package, as a job of two workers and (nightly: each of them) alone, on digits that they make up:
+# they learn, their files can be read, and resume.py goes on as if it had never stopped. Nightly, an epoch in which a server
+# is lost prints nothing.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 export PYTHONPATH=$DT_SOURCE/kvstore/python DTKV_LIBRARY=$DT_BUILD/lib/libdtkv.so.0 PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1
@@ -18,9 +19,13 @@ example() {
 last() { sed -nE "s/.*$3 ([0-9.]+),.*/\1/p" "$T/$1.$2.out" | tail -n 1; }
 holds() { python3 -c "import sys; sys.exit(not ($1))" || fail "it is not true that $1"; }
 
+all=(2)
+! is_nightly || all+=(0)
 for workers in 0 2; do
   example numpy_sgd $workers
   holds "$(last numpy_sgd $workers loss) < 0.1"
+done
+for workers in "${all[@]}"; do
   example mnist $workers --epochs 3 --samples 2000 --save mnist$workers.pt
   holds "$(last mnist $workers accuracy) > 0.95"
   example mnist_ddp $workers --epochs 2 --samples 2000 --save ddp$workers.pt
@@ -42,13 +47,16 @@ assert whole["updates"] == parts["updates"] == job["updates"] == [[160] * 4] * 2
 for name, value in whole["model"].items():
     assert torch.equal(value, parts["model"][name]), name
     torch.testing.assert_close(job["model"][name], value, rtol=0, atol=1e-4)
-alone, two, ddp = (torch.load(f"{name}.pt") for name in ("mnist0", "mnist2", "ddp2"))
-assert alone["next_epoch"] == two["next_epoch"] == 3 and set(two["states"][0]) == set(two["model"])
+two, ddp = (torch.load(f"{name}.pt") for name in ("mnist2", "ddp2"))
+assert two["next_epoch"] == 3 and set(two["states"][0]) == set(two["model"])
 assert len(set(two["updates"][0])) == 1 and two["updates"][0][0] == 48, two["updates"]
 assert all(one.abs().sum() > 0 for one in two["states"][0].values())
 assert set(ddp["model"]) == set(two["model"]) and ddp["optimizer"]["param_groups"][0]["lr"] < 1e-3
 PY
 [ "$STATUS" = 0 ] || fail "the files: $(output files)"
+! grep -hE 'Warning|Traceback' "$T"/*.out || fail "an example complains"
+expect_nothing_left
+is_nightly || exit 0
 
 rm -rf .dtlaunch
 start lost dtlaunch -n 2 -s 2 --checkpoint-every 1 "$PYTHON" "$examples/mnist.py" --epochs 1000 --samples 1000 --save lost.pt

@@ -242,7 +242,7 @@ class Worker {
   void load() {
     if (options_.data == "generated") {
       data_.train = dt::train::generate_digits(options_.samples, 1);
-      data_.test = dt::train::generate_digits(500, 2);
+      data_.test = dt::train::generate_digits(kTested, 2);
     } else if (auto data = dt::train::load_mnist(options_.data)) {
       data_ = std::move(*data);
     } else {
@@ -353,7 +353,7 @@ class Worker {
   void report(std::uint32_t epoch) {
     std::uint32_t right = 0;
     std::vector<float> x(data_.test.image_size());
-    const std::uint32_t count = std::min(data_.test.size(), 500U);
+    const std::uint32_t count = std::min(data_.test.size(), kTested);
     for (std::uint32_t i = 0; i < count; ++i) {
       data_.test.normalised(i, x.data());
       right += model_->is_right(x.data(), data_.test.labels[i]) ? 1U : 0U;
@@ -443,6 +443,7 @@ class Worker {
   }
 
   static constexpr const char* kDoneKey = "done";
+  static constexpr std::uint32_t kTested = 200;  // samples, after each epoch
 
   Options options_;
   float done_ = 0;

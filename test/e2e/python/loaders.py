@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""A Job whose DataLoader starts its processes in the way of its argument: without a warning, and with every sample."""
+"""loaders.py WAY EPOCHS PROCESSES: a Job whose DataLoader starts its processes in this way, in each epoch: without a warning,
+and with every sample."""
 
 import sys
 import warnings
@@ -18,12 +19,13 @@ def main():
     # From Python 3.12 on, of every fork in a process that has threads, as a store has.
     warnings.filterwarnings("ignore", ".*is multi-threaded, use of fork", DeprecationWarning)
     torch.set_num_threads(1)
+    way, epochs, processes = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     data = TensorDataset(torch.randn(SAMPLES, 8), torch.arange(SAMPLES) % 2)
     model = torch.nn.Linear(8, 2)
     with dt.Job(model, "sgd", lr=0.1) as job:
         batches = job.batches(data, 20)
-        loader = DataLoader(data, batch_sampler=batches, num_workers=2, multiprocessing_context=sys.argv[1])
-        for _ in job.epochs(3):
+        loader = DataLoader(data, batch_sampler=batches, num_workers=processes, multiprocessing_context=way)
+        for _ in job.epochs(epochs):
             seen = 0
             for x, y in loader:
                 F.cross_entropy(model(x), y).backward()
