@@ -4,7 +4,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "io/line_prefixer.h"
@@ -64,6 +66,14 @@ std::string screen_text(std::string_view text) {
     text.remove_prefix(end + 1);
   }
   return out;
+}
+
+std::string screen_json(const std::string& line) {
+  const auto is_plain = [](char c) { return c >= 0x20 && c < 0x7f; };
+  if (std::all_of(line.begin(), line.end(), is_plain)) return line;
+  const auto event = nlohmann::ordered_json::parse(line, nullptr, false);
+  if (event.is_discarded()) return io::printable(line);
+  return event.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 }  // namespace dt::supervisor

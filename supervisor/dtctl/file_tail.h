@@ -39,4 +39,7 @@ class ScreenText {
 /// The same for a whole text.
 [[nodiscard]] std::string screen_text(std::string_view text);
 
+/// A line of JSON, for a terminal; one that is no JSON as by io::printable().
+[[nodiscard]] std::string screen_json(const std::string& line);
+
 }  // namespace dt::supervisor

@@ -1,0 +1,54 @@
+/// What every command of dtctl has: its arguments, and the two ways to give up.
+#pragma once
+
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/base/time.h"
+#include "core/protocol/exit_code.h"
+#include "supervisor/dtctl/job_wait.h"  // dtctl's own exit codes
+
+namespace dt::supervisor::ctl {
+
+struct Arguments {
+  std::string job_dir = ".";
+  std::string command;
+  std::vector<std::string> words;  ///< The arguments after the command.
+  bool json = false;
+  bool watch = false;
+  bool all = false;
+  bool force = false;
+  bool follow = false;
+  bool start = false;
+  bool cancel = false;
+  bool keep = false;
+  bool has_deadline = false;  ///< `in` was given.
+  Duration in{};
+  std::string why;
+  Duration timeout{};  ///< 0: none.
+};
+
+/// The command line is wrong.
+struct Usage {
+  std::string why;
+};
+/// The command cannot go on.
+struct Failed {
+  Error error;
+  int exit_code;
+};
+
+/// The value, or Failed.
+template <class T>
+T need(Result<T> result, int exit_code = kExitFailure) {
+  if (!result) throw Failed{result.error(), exit_code};
+  if constexpr (!std::is_void_v<T>) return std::move(*result);
+}
+
+/// Prints the error; returns the exit code.
+int complain(const Error& error, int code = kExitFailure);
+
+}  // namespace dt::supervisor::ctl

@@ -1,0 +1,31 @@
+/// The commands that ask the job or read its files: one function each; the exit code. They throw
+/// Usage and Failed.
+#pragma once
+
+#include "io/asio.h"
+#include "supervisor/dtctl/command.h"
+
+namespace dt::supervisor::ctl {
+
+// show.cpp: what the job says of itself.
+io::awaitable<int> status(Arguments args);
+io::awaitable<int> metrics(Arguments args);
+io::awaitable<int> why(Arguments args);
+io::awaitable<int> wait(Arguments args);
+
+// steer.cpp: its members and its end.
+io::awaitable<int> console(Arguments args);
+io::awaitable<int> resume(Arguments args);
+io::awaitable<int> stop(Arguments args);
+io::awaitable<int> edit(Arguments args);  ///< add, remove
+io::awaitable<int> leave(Arguments args);
+
+// nodes.cpp: nodes of a scheduler.
+io::awaitable<int> grow(Arguments args);
+io::awaitable<int> shrink(Arguments args);
+
+// files.cpp: files of its folder, also after its end.
+io::awaitable<int> logs(Arguments args);
+io::awaitable<int> events(Arguments args);
+
+}  // namespace dt::supervisor::ctl

@@ -1,0 +1,70 @@
+#include "supervisor/dtctl/connection.h"
+
+#include <pwd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "io/job/spec.h"
+#include "supervisor/dtctl/file_tail.h"
+
+namespace dt::supervisor::ctl {
+
+using nlohmann::json;
+
+int complain(const Error& error, int code) {
+  fmt::print(stderr, "dtctl: {}\n", screen_text(error.message));
+  return code;
+}
+
+std::string user_name(uid_t id) {
+  const passwd* user = ::getpwuid(id);
+  return user ? user->pw_name : fmt::format("user {}", id);
+}
+
+std::optional<std::string> other_owner(const std::string& job_dir) {
+  struct stat st {};
+  if (::geteuid() == 0 || ::stat(io::pointer_file(job_dir).c_str(), &st) != 0 ||
+      st.st_uid == ::geteuid())
+    return std::nullopt;
+  return user_name(st.st_uid);
+}
+
+Error no_answer(const Arguments& args, const io::JobPointer& job) {
+  if (const auto owner = other_owner(args.job_dir); owner && !job.ended)
+    return {ErrorKind::kDenied,
+            fmt::format("job {} in {} belongs to {}, who alone can look at it and steer it; its "
+                        "files are there for all: dtctl events, dtctl logs",
+                        job.job, args.job_dir, *owner)};
+  if (job.ended)
+    return {ErrorKind::kUnavailable,
+            fmt::format("no job is running in {}; the last one, {}, ended with exit code {} ({})",
+                        args.job_dir, job.job, job.ended->exit_code, job.ended->message)};
+  return {ErrorKind::kUnavailable,
+          fmt::format("job {} in {} has not ended, but its supervisor (pid {} on {}) does not "
+                      "answer. On another machine: use dtctl there. If it died: \"dtctl resume\" "
+                      "takes the job up again, \"dtctl stop\" ends it; without either the hosts "
+                      "stop everything by themselves after --orphan-timeout",
+                      job.job, args.job_dir, job.pid, job.master)};
+}
+
+io::awaitable<Result<Connected>> connect(Arguments args) {
+  auto job = io::read_job_pointer(args.job_dir);
+  if (!job) co_return tl::unexpected(job.error());
+  if (job->ended) co_return tl::unexpected(no_answer(args, *job));
+  auto client = co_await io::ControlClient::connect(job->socket);
+  if (!client) co_return tl::unexpected(no_answer(args, *job));
+  Connected connected{std::move(*job), std::move(*client)};
+  co_return std::move(connected);
+}
+
+io::awaitable<Result<std::string>> ask(io::ControlClient& client, std::string op, json request) {
+  request["op"] = std::move(op);
+  auto reply = co_await client.ask(request.dump());
+  if (!reply) co_return reply;
+  const json answer = json::parse(*reply, nullptr, false);
+  if (answer.is_object() && answer.value("ok", true) == false)
+    co_return fail(ErrorKind::kDenied, "{}", answer.value("error", "the supervisor refused"));
+  co_return reply;
+}
+
+}  // namespace dt::supervisor::ctl

@@ -1,0 +1,37 @@
+/// The job of a folder, and what is asked of its supervisor.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "io/asio.h"
+#include "io/job/control_client.h"
+#include "io/job/job_pointer.h"
+#include "supervisor/dtctl/command.h"
+
+namespace dt::supervisor::ctl {
+
+struct Connected {
+  io::JobPointer job;
+  std::unique_ptr<io::ControlClient> client;
+};
+
+io::awaitable<Result<Connected>> connect(Arguments args);
+
+/// The reply to a request; a refusal, kDenied, has the supervisor's own words.
+io::awaitable<Result<std::string>> ask(io::ControlClient& client, std::string op,
+                                       nlohmann::json request = nlohmann::json::object());
+
+/// Why no supervisor answers on a job's control socket, and the remedy.
+Error no_answer(const Arguments& args, const io::JobPointer& job);
+
+/// The name of the job's user, if it is another one; root may look at any job.
+std::optional<std::string> other_owner(const std::string& job_dir);
+
+std::string user_name(uid_t id);
+
+}  // namespace dt::supervisor::ctl

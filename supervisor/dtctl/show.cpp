@@ -1,0 +1,93 @@
+#include <unistd.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "core/files/hosts.h"
+#include "io/log.h"
+#include "supervisor/dtctl/commands.h"
+#include "supervisor/dtctl/connection.h"
+#include "supervisor/dtctl/file_tail.h"
+#include "supervisor/dtctl/job_wait.h"
+#include "supervisor/dtctl/metrics_text.h"
+#include "supervisor/dtctl/status_text.h"
+#include "supervisor/dtctl/why_text.h"
+
+namespace dt::supervisor::ctl {
+
+using namespace std::chrono_literals;
+using nlohmann::json;
+
+namespace {
+
+/// The status of a folder in which no job answers, as `status --json` prints it.
+std::string no_status(const Arguments& args, const Error& why) {
+  json out{{"ok", false}, {"state", "none"}, {"error", why.message}};
+  if (const auto job = io::read_job_pointer(args.job_dir)) {
+    out["job"] = job->job;
+    out["state"] = job->ended ? "ended" : "unreachable";
+    if (job->ended) out["exit_code"] = job->ended->exit_code;
+    if (job->ended) out["message"] = job->ended->message;
+  }
+  return out.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+int complain_of_status(const Arguments& args, const Error& why) {
+  if (args.json) fmt::print("{}\n", no_status(args, why));
+  return complain(why, kExitNoJob);
+}
+
+}  // namespace
+
+io::awaitable<int> status(Arguments args) {
+  for (;;) {
+    auto connected = co_await connect(args);
+    if (!connected) co_return complain_of_status(args, connected.error());
+    auto reply = co_await ask(*connected->client, "status");
+    if (!reply && reply.error().kind == ErrorKind::kClosed)
+      co_return complain_of_status(args, no_answer(args, connected->job));
+    const std::string status = need(std::move(reply));
+    const std::string text =
+        args.json ? screen_json(status) + "\n" : need(status_text(status, args.all));
+    const bool is_screen = args.watch && !args.json && ::isatty(STDOUT_FILENO) != 0;
+    fmt::print("{}{}", is_screen ? "\x1b[H\x1b[2J" : "", text);
+    std::fflush(stdout);
+    if (!args.watch) co_return kExitOk;
+    co_await io::sleep_for(1s);
+  }
+}
+
+io::awaitable<int> metrics(Arguments args) {
+  const Connected to = need(co_await connect(args), kExitNoJob);
+  auto reply = co_await ask(*to.client, "status");
+  if (!reply && reply.error().kind == ErrorKind::kClosed)
+    throw Failed{no_answer(args, to.job), kExitNoJob};
+  const std::string status = need(std::move(reply));
+  fmt::print("{}", need(metrics_text(status)));
+  co_return kExitOk;
+}
+
+io::awaitable<int> why(Arguments args) {
+  if (args.words.size() != 1) throw Usage{"why HOST"};
+  const auto parsed = need(parse_hosts(args.words[0], "why"), kExitUsage);
+  if (parsed.size() != 1) throw Usage{"why takes one host"};
+  const Connected to = need(co_await connect(args), kExitNoJob);
+  const std::string status = need(co_await ask(*to.client, "status"));
+  fmt::print("{}", need(why_text(status, parsed.front().host)));
+  co_return kExitOk;
+}
+
+io::awaitable<int> wait(Arguments args) {
+  if (args.words.empty()) throw Usage{"wait CONDITION..."};
+  WaitOptions options;
+  options.job_dir = args.job_dir;
+  if (args.timeout > Duration{}) options.timeout = args.timeout;
+  options.for_start = args.start;
+  for (const std::string& word : args.words)
+    options.conditions.push_back(need(Condition::parse(word), kExitUsage));
+  const Waited waited = co_await wait_for_conditions(std::move(options));
+  if (waited.exit_code != kExitOk) fmt::print(stderr, "dtctl: {}\n", waited.why);
+  co_return waited.exit_code;
+}
+
+}  // namespace dt::supervisor::ctl

@@ -1,0 +1,134 @@
+#include <unistd.h>
+
+#include <cstdio>
+#include <string_view>
+
+#include "core/files/hosts.h"
+#include "io/job/control_protocol.h"
+#include "io/job/spec.h"
+#include "io/log.h"
+#include "launcher/cli/supervisor_process.h"
+#include "supervisor/dtctl/commands.h"
+#include "supervisor/dtctl/connection.h"
+
+namespace dt::supervisor::ctl {
+
+using nlohmann::json;
+
+namespace {
+
+/// Waits for JobEnded; shows the console before it if `show`.
+io::awaitable<int> watch_console(Connected to, bool show) {
+  for (;;) {
+    auto frame = co_await to.client->receive();
+    if (!frame) co_return complain(frame.error().at("job " + to.job.job));
+    if (frame->type == io::Console::kType && show) {
+      const auto text = need(wire::parse<io::Console>(frame->body));
+      FILE* out = text.is_stderr ? stderr : stdout;
+      std::fwrite(text.bytes.data(), 1, text.bytes.size(), out);
+      std::fflush(out);
+    }
+    if (frame->type != io::JobEnded::kType) continue;
+    const auto ended = need(wire::parse<io::JobEnded>(frame->body));
+    fmt::print("job {} ended with exit code {}: {}\n", to.job.job, ended.exit_code,
+               io::printable(ended.message));
+    co_return kExitOk;
+  }
+}
+
+/// Restarts a supervisor that died without a dtlaunch to restart it. Its lock keeps a second one
+/// from getting ready.
+io::awaitable<void> revive(Arguments args) {
+  const io::JobPointer job = need(io::read_job_pointer(args.job_dir), kExitNoJob);
+  if (job.ended || other_owner(args.job_dir)) throw Failed{no_answer(args, job), kExitNoJob};
+  auto client = co_await io::ControlClient::connect(job.socket);
+  if (client) {
+    // One that is just being killed still has its socket: only an answer counts.
+    auto reply = co_await ask(**client, "status");
+    if (reply || reply.error().kind == ErrorKind::kDenied) co_return;
+    if (reply.error().kind != ErrorKind::kClosed) throw Failed{reply.error(), kExitNoJob};
+  }
+  const std::string file = job.state_dir + "/spec.json";
+  if (::access(file.c_str(), R_OK) != 0) throw Failed{no_answer(args, job), kExitNoJob};
+  const io::JobSpec spec = need(io::read_spec(file), kExitNoJob);
+  auto started =
+      co_await launcher::SupervisorProcess::start(spec, launcher::SupervisorStart::kRevive);
+  if (!started) throw Failed{{ErrorKind::kUnavailable, started.error().why}, kExitNoJob};
+  fmt::print("The supervisor of job {} had died; it is back (pid {})\n", job.job,
+             (*started)->pid());
+}
+
+/// "dtctl stop by root on pts/3".
+std::string by_whom(std::string_view command) {
+  std::string who = user_name(::getuid());
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    const char* terminal = ::ttyname(fd);
+    if (terminal == nullptr) continue;
+    std::string_view name = terminal;
+    if (name.starts_with("/dev/")) name.remove_prefix(std::string_view("/dev/").size());
+    who += fmt::format(" on {}", name);
+    break;
+  }
+  return fmt::format("dtctl {} by {}", command, who);
+}
+
+}  // namespace
+
+io::awaitable<int> console(Arguments args) {
+  Connected to = need(co_await connect(args), kExitNoJob);
+  need(co_await ask(*to.client, "console"));
+  co_return co_await watch_console(std::move(to), true);
+}
+
+io::awaitable<int> resume(Arguments args) {
+  co_await revive(args);
+  co_return kExitOk;
+}
+
+io::awaitable<int> stop(Arguments args) {
+  co_await revive(args);
+  Connected follower = need(co_await connect(args), kExitNoJob);
+  const Connected to = need(co_await connect(args), kExitNoJob);
+  need(co_await ask(*follower.client, "console"));
+  json request{{"force", args.force},
+               {"why", by_whom(args.force ? "stop --force" : "stop")},
+               {"control", io::kControlVersion}};
+  need(co_await ask(*to.client, "stop", std::move(request)));
+  co_return co_await watch_console(std::move(follower), false);
+}
+
+io::awaitable<int> edit(Arguments args) {
+  constexpr std::size_t kMostWords = 3;
+  if (args.words.empty() || args.words.size() > kMostWords)
+    throw Usage{fmt::format("{} HOST{}", args.command,
+                            args.command == "add" ? " [slots=N] [via=KIND]" : "")};
+  const std::string line = fmt::format("{}", fmt::join(args.words, " "));
+  need(parse_hosts(line, args.command), kExitUsage);
+  const Connected to = need(co_await connect(args), kExitNoJob);
+  json request{{"host", line}, {"control", io::kControlVersion}};
+  const std::string reply = need(co_await ask(*to.client, args.command, std::move(request)));
+  const json answer = json::parse(reply, nullptr, false);
+  const std::string note = answer.is_object() ? answer.value("note", "") : "";
+  fmt::print("host_worker was changed; {}\n",
+             note.empty() ? "it takes effect at the next epoch" : io::printable(note));
+  co_return kExitOk;
+}
+
+io::awaitable<int> leave(Arguments args) {
+  if (args.words.size() != 1) throw Usage{"leave HOST [--in TIME] [--why TEXT] [--cancel]"};
+  need(parse_hosts(args.words[0], args.command), kExitUsage);
+  const Connected to = need(co_await connect(args), kExitNoJob);
+  json request{{"host", args.words[0]},
+               {"why", args.why.empty() ? by_whom("leave") : args.why},
+               {"cancel", args.cancel},
+               {"control", io::kControlVersion}};
+  if (args.has_deadline) request["deadline_s"] = seconds(args.in);
+  const std::string reply = need(co_await ask(*to.client, args.command, std::move(request)));
+  const json answer = json::parse(reply, nullptr, false);
+  const std::string note = answer.is_object() ? answer.value("note", "") : "";
+  fmt::print("{} {}{}{}\n", io::printable(args.words[0]), args.cancel ? "stays" : "leaves",
+             note.empty() ? "" : ": ", io::printable(note));
+  co_return kExitOk;
+}
+
+}  // namespace dt::supervisor::ctl
