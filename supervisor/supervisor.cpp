@@ -74,6 +74,7 @@ JobOptions job_options(const SupervisorOptions& options) {
   o.is_adopted = options.adopt;
   o.rolls_back = io::saves_checkpoints(spec) || !spec.restore.empty();
   if (!spec.restore.empty()) o.first_epoch = Epoch(spec.restore_epoch);
+  o.master = io::host_here(spec);
   return o;
 }
 
@@ -204,7 +205,8 @@ class Loop final : public Supervisor {
     group_.spawn(watch_lock());
     group_.spawn(output_.run());
     if (spec_.elastic) group_.spawn(host_worker_->run());
-    if (options_.resume) fleet_.resume();
+    const auto is_node = [](const Host& host) { return host.via == StarterKind::kSlurm; };
+    if (options_.resume || std::ranges::any_of(spec_.added, is_node)) fleet_.resume();
     files_.run();
     if (spec_.rules.checkpoint_interval > Duration{} && !spec_.servers.empty())
       group_.spawn(checkpoints_.watch_place());

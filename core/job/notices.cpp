@@ -24,29 +24,33 @@ std::string in_text(Duration left) { return fmt::format("in {}", duration_text(s
 
 void Notices::given(const NoticeGiven& e) {
   if (e.host && !objection(*e.host).empty()) return;
-  const NoticeTaken r{e.host, std::max(e.deadline_ns, job_.wall_ns()), e.why};
-  const Notice* known = find(e.host);
+  const std::optional<Host> host = subject(e.host, e.deadline_ns);
+  const NoticeTaken r{
+      host, std::max(e.deadline_ns, job_.wall_ns()),
+      host == e.host ? e.why : fmt::format("{}, on the master's host {}", e.why, *e.host)};
+  const Notice* known = find(host);
   if (known && r.deadline_ns >= known->deadline_ns - kSame_ns) return;
-  const auto cancelled = cancelled_.find(e.host);
+  const auto cancelled = cancelled_.find(host);
   if (e.is_repeated && cancelled != cancelled_.end() &&
       r.deadline_ns >= cancelled->second - kSame_ns)
     return;
   job_.record(r);
-  const std::string who = e.host ? to_string(*e.host) : "every host of the job";
-  const auto in = left(*find(e.host));
+  const std::string who = host ? to_string(*host) : "every host of the job";
+  const auto in = left(*find(host));
   const std::string when = in ? fmt::format("goes away {}", in_text(*in)) : "is to leave";
   job_.note(Note::kInfo, "host_leaves",
-            fmt::format("{} {} ({}): {}", who, when, e.why, e.host ? outlook(*e.host) : outlook()),
-            e.host);
+            fmt::format("{} {} ({}): {}", who, when, r.why, host ? outlook(*host) : outlook()),
+            host);
 }
 
 void Notices::cancelled(const NoticeCancelled& e) {
   if (!cancel_objection(e.host).empty()) return;
-  job_.record(NoticeOver{e.host, true});
+  const std::optional<Host> host = find(e.host) ? e.host : std::nullopt;
+  job_.record(NoticeOver{host, true});
   job_.note(Note::kInfo, "leave_cancelled",
-            fmt::format("{} after all", e.host ? fmt::format("{} stays", *e.host)
-                                               : std::string("the job's hosts stay")),
-            e.host);
+            fmt::format("{} after all", host ? fmt::format("{} stays", *host)
+                                             : std::string("the job's hosts stay")),
+            host);
 }
 
 void Notices::progress(const FromWorker<Progress>& e) {
@@ -234,8 +238,18 @@ std::string Notices::objection(const Host& host) const {
   return fmt::format("{} has no worker and no server of this job", host);
 }
 
-std::string Notices::cancel_objection(const std::optional<Host>& host) const {
+std::optional<Host> Notices::subject(const std::optional<Host>& host,
+                                     std::int64_t deadline_ns) const {
+  // Without a deadline it is the workers that are to leave, and the machine stays.
+  const bool is_masters = host && host == job_.options.master && deadline_ns != kNoDeadline;
+  return is_masters ? std::nullopt : host;
+}
+
+std::string Notices::cancel_objection(const std::optional<Host>& given) const {
+  const bool is_masters = given && given == job_.options.master && !find(given);
+  const std::optional<Host> host = is_masters ? std::nullopt : given;
   const Notice* notice = find(host);
+  if (!notice && is_masters) return fmt::format("{} is not leaving", *given);
   if (!notice) return host ? fmt::format("{} is not leaving", *host) : "no notice of all hosts";
   const bool stops = until_stop(*notice) <= Duration{};
   if (stops && (!host || workers_.membership().anyone_runs_on(*host)))

@@ -57,6 +57,8 @@ struct JobOptions : JobRules {
   /// Servers are the user's own programs: they are started and stopped, and do not know the
   /// protocol.
   bool opaque_servers = false;
+  /// The master's own host, if that has a part in the job: the job ends when it goes away.
+  std::optional<Host> master;
   bool needs_prepare = false;  ///< Hosts have a data check before their first worker.
   std::uint64_t seed = 0;      ///< Seed of the jitter: jobs that lose the same host retry apart.
   /// The epoch the job begins with, whatever epoch its workers pass: that of the checkpoint the

@@ -257,6 +257,23 @@ Result<JobSpec> read_spec(const std::string& file) {
       .map_error([&](const Error& e) { return e.at(file); });
 }
 
+std::optional<Host> host_here(const JobSpec& spec) {
+  std::array<char, HOST_NAME_MAX + 1> own{};
+  ::gethostname(own.data(), own.size() - 1);
+  const auto is_called = [](const Host& host, const std::string& name) {
+    return host.name == name || name.starts_with(host.name + ".") ||
+           host.name.starts_with(name + ".");
+  };
+  // Where a scheduler's names are not the machine's own, these have the scheduler's.
+  for (const char* name : {std::getenv("SLURMD_NODENAME"), std::getenv("HOSTNAME"), own.data()}) {
+    if (name == nullptr || *name == '\0') continue;
+    for (const auto* hosts : {&spec.workers, &spec.servers})
+      for (const Host& host : *hosts)
+        if (is_called(host, name)) return host;
+  }
+  return std::nullopt;
+}
+
 /// The node that this machine is; empty: none. Where the scheduler's names are not the machine's
 /// own, HOSTNAME has the scheduler's.
 static std::string this_node(const AllocatedNodes& allocation) {

@@ -124,6 +124,9 @@ struct JobSpec {
 /// The same of a file; the error names it.
 [[nodiscard]] Result<JobSpec> read_spec(const std::string& file);
 
+/// The host with workers or servers that this machine is, by its name, with or without a domain.
+[[nodiscard]] std::optional<Host> host_here(const JobSpec& spec);
+
 /// Suffix of a log file that --log-limit rotated.
 inline constexpr const char* kOlder = ".1";
 /// `<job_dir>/.dtlaunch`

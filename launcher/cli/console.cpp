@@ -57,7 +57,9 @@ class Console {
     struct sigaction present {};
     if (::sigaction(SIGHUP, nullptr, &present) == 0 && present.sa_handler != SIG_IGN)
       signals_.add(SIGHUP);
-    if (takes_notices_) signals_.add(SIGUSR1);
+    if (takes_notices_)
+      for (const int number : kNoticeSignals)
+        if (number != SIGTERM) signals_.add(number);
     tasks_.spawn(watch_signals());
     tasks_.spawn(send_stops());
     tasks_.spawn(main(how));
@@ -185,8 +187,8 @@ class Console {
     for (;;) {
       auto [ec, number] = co_await signals_.async_wait(io::tok);
       if (ec) co_return;
-      const bool is_notice = takes_notices_ && (number == SIGTERM || number == SIGUSR1);
-      if (is_notice && take_notice(number)) continue;
+      const bool is_notice = std::ranges::find(kNoticeSignals, number) != kNoticeSignals.end();
+      if (takes_notices_ && is_notice && take_notice(number)) continue;
       want_stop(stops_wanted_ + 1, number == SIGINT   ? "Ctrl-C"
                                    : number == SIGHUP ? "terminal closed (HUP)"
                                                       : "dtlaunch got TERM");
@@ -205,7 +207,7 @@ class Console {
     say(Level::kWarning,
         "{}: this allocation ends in {} s (--notice-grace); the job saves a checkpoint if it can "
         "and ends; TERM again or Ctrl-C stops it now",
-        number == SIGTERM ? "TERM" : "USR1", seconds(spec_.notice_grace));
+        ::sigabbrev_np(number), seconds(spec_.notice_grace));
     stop_wanted_.cancel();
     return true;
   }

@@ -9,10 +9,11 @@ worker=("$DT_BIN/elastic_worker" --log "$T/w%i.jsonl" --samples 200 --steps-per-
 
 start job dtlaunch --launcher local -n 1 -s 1 --auto-resume --notice-grace 8s --notice-margin 3s "${worker[@]}" 100000
 PATIENCE=30 awaits --start 'epoch>=1'
-expect_output job 'no job was started in this folder.*: it begins'
-kill -TERM "$PID"
+expect_output job 'no job was ever started in .*: it begins'
+kill -USR2 "$PID"
 finished dtlaunch "$PID" 20
 expect_status 75
+expect_output job 'USR2: this allocation ends in 8 s'
 expect_output job 'every host goes away, and the checkpoint of epoch [0-9]+ is there \(its allocation ends\): start the job again'
 
 say "it goes on"
@@ -23,8 +24,9 @@ expect_output job 'ended with exit code 75 .*: it goes on with epoch [0-9]+ from
 epoch=$(sed -nE 's/.*it goes on with epoch ([0-9]+) from.*/\1/p' "$T/job.out")
 awaits "epoch>$epoch"
 [ "$(grep -m 1 '"event":"step"' "$T/w0.jsonl" | sed -E 's/.*"epoch":([0-9]+).*/\1/')" = "$epoch" ] || fail "it did not go on with epoch $epoch"
+kill -XCPU "$PID"
+STEP=0.2 wait_for 5 'grep -q "XCPU: this allocation ends" "$T/job.out"' || fail "XCPU is not taken for a notice"
 kill -TERM "$PID"
-STEP=0.2 wait_for 5 'grep -q "this allocation ends" "$T/job.out"' || fail "TERM is not taken for a notice"
 sleep 1.1
 kill -TERM "$PID"
 finished dtlaunch "$PID" 20

@@ -197,6 +197,7 @@ class Story {
         if (name == "settle") options_.change_settle = seconds_of(value);
         if (name == "leave_timeout") options_.leave_timeout = seconds_of(value);
         if (name == "margin") options_.notice_margin = seconds_of(value);
+        if (name == "master") options_.master = host_of(value);
         if (name == "min") options_.limits.least = number(value);
         if (name == "max") options_.limits.most = number(value);
         if (name == "min_timeout") options_.min_workers_timeout = seconds_of(value);
