@@ -30,6 +30,7 @@
 #include "launcher/cli/options.h"
 #include "launcher/cli/placement.h"
 #include "launcher/cli/resume.h"
+#include "launcher/cli/scheduler_program.h"
 #include "launcher/cli/starter_probe.h"
 #include "launcher/cli/supervisor_process.h"
 #include "launcher/environment.h"
@@ -296,7 +297,8 @@ std::optional<int> go_on_from_last(io::JobSpec& spec) {
     begins(decided.why);
     return std::nullopt;
   }
-  if (const auto code = bring_to_end(*last, false)) return code;
+  const bool is_over = was_ended_by_scheduler(last->spec, spec, environment().variable);
+  if (const auto code = bring_to_end(*last, is_over)) return code;
   io::JobSpec past = last->spec;
   if (const auto found = begin_with_checkpoint(past, print_line); !found) {
     begins(
@@ -314,16 +316,10 @@ std::optional<int> go_on_from_last(io::JobSpec& spec) {
 /// Asks Slurm for another allocation for this batch job.
 void requeue() {
   const char* job = std::getenv("SLURM_JOB_ID");
-  if (job == nullptr)
-    return print_line("--requeue: there is no SLURM_JOB_ID: this is no job of Slurm");
-  auto scontrol = io::Subprocess::start({"scontrol", "requeue", job}, {0, 1, 2});
-  const std::string failed = scontrol ? "" : scontrol.error().message;
-  const ExitStatus status = scontrol ? scontrol->wait() : ExitStatus{kExitCommandFailed, 0};
-  if (status.clean())
-    print_line(fmt::format("Slurm job {} is queued again", job));
-  else
-    print_line(fmt::format("scontrol requeue {} failed ({})", job,
-                           failed.empty() ? to_string(status) : failed));
+  if (job == nullptr) return;
+  const Answer answer = ask_scheduler("scontrol", {"requeue", job});
+  print_line(answer.is_there ? fmt::format("Slurm job {} is queued again", job)
+                             : fmt::format("scontrol requeue {} failed: {}", job, answer.text));
 }
 
 /// Where the default is fewer servers than hosts.
@@ -425,9 +421,8 @@ int run(const std::vector<std::string>& words) {
     spec->preflight = outcome.reference;
   }
   tell_servers(*options, *spec);
-  if (options->auto_resume)
-    if (const auto code = go_on_from_last(*spec)) return *code;
-  const int code = start(std::move(*spec));
+  const auto of_last = options->auto_resume ? go_on_from_last(*spec) : std::nullopt;
+  const int code = of_last ? *of_last : start(std::move(*spec));
   if (code == kExitHostsGone && options->requeue) requeue();
   return code;
 }

@@ -12,6 +12,7 @@
 #include <optional>
 #include <sstream>
 
+#include "core/base/number.h"
 #include "core/files/journal.h"
 #include "core/job/records.h"
 #include "core/protocol/exit_code.h"
@@ -146,8 +147,7 @@ void wait_for_end(const LastJob& job, std::chrono::milliseconds limit) {
 Result<LastJob> find_last_job(const std::string& job_dir) {
   auto pointer = io::read_job_pointer(job_dir);
   if (!pointer && pointer.error().kind == ErrorKind::kUnavailable)
-    return fail(ErrorKind::kInvalid, "{}: no job was started in this folder ({})", job_dir,
-                errno_error(ENOENT, "read " + io::pointer_file(job_dir)).message);
+    return fail(ErrorKind::kInvalid, "no job was ever started in {}", job_dir);
   if (!pointer) return tl::unexpected(pointer.error());
   auto spec = io::read_spec(fmt::format("{}/{}/spec.json", io::marker_dir(job_dir), pointer->job));
   if (!spec) return tl::unexpected(spec.error());
@@ -179,6 +179,15 @@ AutoResume auto_resume(const Result<LastJob>& last, const io::JobSpec& next) {
     return {false, fmt::format("the last job here, {}, has finished", name)};
   return {true, fmt::format("the last job here, {}, ended with exit code {} ({})", name,
                             ended->exit_code, ended->message)};
+}
+
+bool was_ended_by_scheduler(const io::JobSpec& past, const io::JobSpec& next,
+                            const VariableOf& variable) {
+  const auto& before = past.allocation;
+  const auto& now = next.allocation;
+  if (!before || !now || before->kind != now->kind || before->job != now->job) return false;
+  const char* name = now->kind == StarterKind::kSlurm ? "SLURM_RESTART_COUNT" : "RESTARTED";
+  return parse_number<std::uint64_t>(variable(name).value_or("")).value_or(0) > 0;
 }
 
 io::JobSpec spec_to_end(const LastJob& job) {

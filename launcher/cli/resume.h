@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/base/result.h"
+#include "core/launch/allocation.h"
 #include "io/job/job_pointer.h"
 #include "io/job/spec.h"
 
@@ -52,6 +53,12 @@ struct AutoResume {
 };
 /// `last`: an error if there is none.
 [[nodiscard]] AutoResume auto_resume(const Result<LastJob>& last, const io::JobSpec& next);
+
+/// Whether the scheduler has started the job of the past spec again, under the number that it had:
+/// then the master of that run has ended with it, on whatever machine, and nobody else holds the
+/// job folder.
+[[nodiscard]] bool was_ended_by_scheduler(const io::JobSpec& past, const io::JobSpec& next,
+                                          const VariableOf& variable);
 
 /// Makes the spec one that begins with the newest checkpoint that is undamaged: of this job, else
 /// the one it began with itself. Reads them whole. `report` gets a line for each that is passed
