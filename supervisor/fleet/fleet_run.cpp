@@ -139,10 +139,12 @@ awaitable<Result<bool>> FleetRun::look(Duration wait) {
   HolderPlan plan = plan_holders(all, wish->job, unheld_);
   unheld_ = std::move(plan.unheld);
   for (HolderAction& action : plan.actions) {
-    is_changed_ = true;
     const auto done = co_await act(std::move(action), wish->order);
     if (!done && done.error().kind == ErrorKind::kClosed) co_return tl::unexpected(done.error());
-    if (!done) trouble_ = done.error().message;
+    if (done)
+      is_changed_ = true;
+    else
+      trouble_ = done.error().message;
   }
   std::erase_if(gone_, [this](const Holder& holder) { return replaced_.contains(holder.id); });
   if (!wish->job.lets_go) co_return false;
@@ -215,21 +217,25 @@ Result<void> FleetRun::act_in_queue(const HolderAction& action, HolderOrder orde
   }
   const auto& cancel = std::get<CancelHolder>(action);
   Holder holder = holder_of(cancel.id);
-  news_.push_back(fmt::format("{} is given back: {}", what(holder), cancel.why));
   if (std::exchange(holder.kept, std::nullopt))
     if (auto marked = queue.mark(holder); !marked) return marked;
-  return queue.cancel(cancel.id);
+  auto cancelled = queue.cancel(cancel.id);
+  if (cancelled) news_.push_back(fmt::format("{} is given back: {}", what(holder), cancel.why));
+  return cancelled;
 }
 
 awaitable<Result<void>> FleetRun::act(HolderAction action, HolderOrder order) {
   if (const auto* add = std::get_if<AddHost>(&action)) {
-    news_.push_back(fmt::format("Slurm has given {}: it is added", add->node));
-    co_return co_await request("add", fmt::format("{} via=slurm", add->node), add->slots);
+    auto added = co_await request("add", fmt::format("{} via=slurm", add->node), add->slots);
+    if (added) news_.push_back(fmt::format("Slurm has given {}: it is added", add->node));
+    co_return std::move(added);
   }
   if (const auto* drop = std::get_if<DropHost>(&action)) {
-    news_.push_back(
-        fmt::format("Slurm has {} no more: its lines are taken out of host_worker", drop->node));
-    co_return co_await request("remove", drop->node, 1);
+    auto removed = co_await request("remove", drop->node, 1);
+    if (removed)
+      news_.push_back(
+          fmt::format("Slurm has {} no more: its lines are taken out of host_worker", drop->node));
+    co_return std::move(removed);
   }
   co_return act_in_queue(action, std::move(order));
 }

@@ -8,6 +8,7 @@
 #include "core/protocol/exit_code.h"
 #include "io/asio.h"
 #include "io/flags.h"
+#include "io/line_prefixer.h"
 #include "supervisor/fleet/fleet_run.h"
 
 namespace {
@@ -59,8 +60,14 @@ int main(int argc, char** argv) {
   if (!given) return io::refuse(program, given.error());
   if (const auto text = io::answer(program, flags, *given))
     return std::fputs(text->c_str(), stdout) < 0;
-  if (given->words != io::Words{"slurm"})
-    return io::refuse(program, {ErrorKind::kInvalid, "\"slurm\" is the only kind of fleet"});
+  if (given->words != io::Words{"slurm"}) {
+    const std::string why =
+        given->words.empty()
+            ? "the scheduler is missing: dtfleet [--job-dir DIR] slurm"
+            : fmt::format("{}: slurm is the only scheduler that it knows",
+                          io::printable(fmt::format("{}", fmt::join(given->words, " "))));
+    return io::refuse(program, {ErrorKind::kInvalid, why});
+  }
   try {
     return run(job_dir);
   } catch (const std::exception& e) {
