@@ -25,6 +25,7 @@ constexpr std::string_view kBegun = "dtlaunch:begun";
 constexpr Duration kVersionDeadline = std::chrono::seconds(20);
 /// squeue itself tries to reach Slurm for about 10 s.
 constexpr Duration kQueueDeadline = std::chrono::seconds(20);
+constexpr Duration kLookup = std::chrono::seconds(5);
 
 /// A literal address at which other hosts reach `name`; empty: the resolver knows none.
 std::string resolve(const std::string& name) {
@@ -227,9 +228,11 @@ awaitable<Result<std::unique_ptr<ExecStream>>> StarterExec::open(Host host, std:
 
 awaitable<void> StarterExec::find_address(Host host) {
   if (addresses_.contains(host)) co_return;
-  std::function<std::string()> work = [name = host.name] { return resolve(name); };
-  std::string address = co_await lookups_.finish(std::move(work));
-  addresses_[host] = std::move(address);
+  std::function<Result<std::string>()> work = [name = host.name]() -> Result<std::string> {
+    return resolve(name);
+  };
+  const auto address = co_await lookups_.finish_within(kLookup, std::move(work), host.name);
+  addresses_[host] = address.value_or("");
 }
 
 /// Each part uses those above it. Every coroutine of the backend holds all of them.

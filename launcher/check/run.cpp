@@ -7,8 +7,11 @@
 #include <csignal>
 #include <cstdlib>
 #include <exception>
+#include <future>
+#include <memory>
 #include <optional>
 #include <random>
+#include <thread>
 #include <utility>
 
 #include "core/protocol/exit_code.h"
@@ -18,6 +21,8 @@
 
 namespace dt::launcher {
 namespace {
+
+constexpr Duration kVolumeBegins = std::chrono::seconds(20);
 
 std::string new_word() {
   std::random_device random;
@@ -36,13 +41,26 @@ class BrokenPipes {
   sighandler_t before_;
 };
 
+/// A volume that stalls blocks the thread that looks at it, which then ends with the process.
+Result<VolumeProbe> make_probe(const std::string& job_dir) {
+  auto made = std::make_shared<std::promise<Result<VolumeProbe>>>();
+  auto future = made->get_future();
+  std::thread([made, job_dir] {
+    made->set_value(VolumeProbe::make(job_dir, new_word()));
+  }).detach();
+  if (future.wait_for(kVolumeBegins) == std::future_status::ready) return future.get();
+  return fail(ErrorKind::kTimeout,
+              "{}: the volume has not answered for {} s on this machine: is its server there?",
+              job_dir, seconds(kVolumeBegins));
+}
+
 }  // namespace
 
 Result<preflight::Findings> run_checks(const io::JobSpec& spec, CheckPlan plan, int owner) {
   const BrokenPipes are_errors;
   std::optional<VolumeProbe> probe;
   if (!spec.no_shared_folder && spec.sync_dst_dir.empty()) {
-    auto made = VolumeProbe::make(spec.job_dir, new_word());
+    auto made = make_probe(spec.job_dir);
     if (!made) return tl::unexpected(made.error());
     probe.emplace(std::move(*made));
   }

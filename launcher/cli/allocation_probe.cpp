@@ -4,13 +4,20 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "io/fd.h"
 #include "launcher/cli/scheduler_program.h"
 
 namespace dt::launcher {
 namespace {
+
+/// "Unable to contact slurm controller (connect failure)", and the like.
+bool is_controller_away(const std::string& words) {
+  return words.find("nable to contact slurm controller") != std::string::npos;
+}
 
 constexpr std::size_t kMostHostfile = std::size_t{16} << 20;
 
@@ -31,6 +38,18 @@ Answer read_hostfile(const std::string& path) {
   return {true, std::move(text)};
 }
 
+/// A batch job that waited for hours does not end because Slurm's controller restarts just then.
+Answer ask_squeue(const std::string& job) {
+  constexpr int kTries = 4;
+  constexpr auto kPause = std::chrono::seconds(5);
+  for (int left = kTries - 1;; --left) {
+    Answer answer = ask_scheduler("squeue", {"-h", "-j", job, "-o", kSqueueFormat});
+    if (answer.is_there || left == 0 || !is_controller_away(answer.text)) return answer;
+    fmt::print(stderr, "squeue: {}; asked again in {} s\n", answer.text, kPause.count());
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
 }  // namespace
 
 Result<std::optional<Allocation>> find_allocation(std::optional<StarterKind> kind,
@@ -38,8 +57,7 @@ Result<std::optional<Allocation>> find_allocation(std::optional<StarterKind> kin
   std::vector<Result<Allocation>> found;
   const auto slurm = slurm_job(variable);
   if (slurm && kind.value_or(StarterKind::kSlurm) == StarterKind::kSlurm)
-    found.push_back(slurm_allocation(
-        variable, ask_scheduler("squeue", {"-h", "-j", *slurm, "-o", kSqueueFormat})));
+    found.push_back(slurm_allocation(variable, ask_squeue(*slurm)));
   const auto hostfile = sge_hostfile(variable);
   if (hostfile && kind.value_or(StarterKind::kSge) == StarterKind::kSge)
     found.push_back(sge_allocation(variable, read_hostfile(*hostfile)));

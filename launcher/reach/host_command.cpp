@@ -76,6 +76,13 @@ awaitable<std::optional<Result<int>>> read_for(Duration limit, ExecStream& strea
   co_return std::nullopt;
 }
 
+/// And the end of a line: see lines.h.
+awaitable<Result<void>> write_input(ExecStream& stream, std::shared_ptr<const std::string> input) {
+  auto sent = co_await stream.write(*input);
+  if (sent) sent = co_await stream.write("\n");
+  co_return sent;
+}
+
 HostEnd end_of(const Host& host, const Result<int>& code) {
   HostEnd end;
   if (code)
@@ -151,12 +158,14 @@ awaitable<HostEnd> HostCommands::run_on(ExecStream& stream, Host host, TakeOutpu
     co_return ended;
   }
   if (!begun->rest.empty()) take(false, begun->rest);
-  if (command_.input) {
-    // A host that cannot take it gives the reason in its output. The end of a line: see lines.h.
-    auto sent = co_await stream.write(*command_.input);
-    if (sent) sent = co_await stream.write("\n");
-  }
-  if (command_.timeout == Duration{}) {
+  // A host that cannot take the input gives the reason in its output.
+  const bool has_limit = command_.timeout > Duration{};
+  if (command_.input && has_limit)
+    static_cast<void>(
+        co_await io::within(command_.timeout, write_input(stream, command_.input), "its input"));
+  else if (command_.input)
+    static_cast<void>(co_await write_input(stream, command_.input));
+  if (!has_limit) {
     const auto code = co_await read_to_end(stream, take);
     co_return end_of(host, code);
   }

@@ -7,7 +7,7 @@ for rank in 0 1 2 3; do
   run "task$rank" env SLURM_PROCID=$rank SLURM_STEP_NUM_TASKS=4 dtlaunch -n 1 true
   expect_status 2
 done
-expect_output task0 '^dtlaunch: srun has started 4 of it, and each would start the whole job: run dtlaunch once'
+expect_output task0 '^dtlaunch: srun has started dtlaunch 4 times, and each would start the whole job: start it once'
 cat "$T"/task[123].out >"$T/others.out"
 [ ! -s "$T/others.out" ] || fail "others speak, too: $(cat "$T/others.out")"
 run rank1 env OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 dtlaunch -n 1 true
@@ -31,6 +31,23 @@ expect_status 0
 printf 'a\nn2\n' >hosts
 run node env SLURM_JOB_ID=4294000 'SLURM_JOB_NODELIST=n[1-2]' dtlaunch -n 2 -H hosts --dry-run true
 expect_status 2
+
+# Slurm's controller restarts as a job begins: it is asked again.
+mkdir "$T/fake"
+cat >"$T/fake/squeue" <<END
+#!/bin/sh
+[ -e "$T/asked" ] && exec echo 'RUNNING|2030-01-01T00:00:00|n[1-2]'
+touch "$T/asked"
+echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2
+exit 1
+END
+printf '#!/bin/sh\nexit 1\n' >"$T/fake/scontrol"
+cp "$T/fake/scontrol" "$T/fake/srun"
+chmod +x "$T"/fake/*
+run away env PATH="$T/fake:$PATH" SLURM_JOB_ID=41 'SLURM_JOB_NODELIST=n[1-2]' dtlaunch --dry-run true
+expect_status 0
+expect_output away 'squeue: .*Unable to contact .*; asked again in 5 s$'
+expect_output away '^Slurm job 41: n\[1-2\], 2 nodes'
 
 # An SGE job is alive as long as its file of hosts.
 run gone env JOB_ID=7 PE_HOSTFILE="$T/pe" dtlaunch true
