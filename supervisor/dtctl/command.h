@@ -35,6 +35,8 @@ struct Arguments {
 struct Usage {
   std::string why;
 };
+/// Of a command whose words are missing, or too many.
+inline Usage synopsis(const std::string& text) { return {"usage: dtctl " + text}; }
 /// The command cannot go on.
 struct Failed {
   Error error;

@@ -28,8 +28,8 @@ constexpr const char* kExecUsage =
     "for\n"
     "/bin/sh there; several are a command and its arguments, each as it is.\n\n";
 constexpr const char* kExecMore =
-    "\nExit codes: 0 if all are; else the largest, or 65 if a host was not reached; 124 where "
-    "--timeout\nended it.\n";
+    "\nExit codes: 0 if the command ended with 0 on all hosts; else the largest code; 65 if a host "
+    "was not\nreached; 124 where --timeout ended it.\n";
 
 struct ExecOptions {
   std::string job_dir;
@@ -179,6 +179,10 @@ int exec_main(const std::string& job_dir, const io::Words& words) {
   HostsChoice scratch;
   const io::Flags first_flags = exec_flags(options, scratch);
   const auto given = io::parse(exec_program(), first_flags, before);
+  if (!given && dashes == words.end())
+    return io::refuse(exec_program(),
+                      {given.error().kind, given.error().message + "; the command comes behind --: "
+                                                                   "exec [OPTION...] -- COMMAND"});
   if (!given) return io::refuse(exec_program(), given.error());
   if (const auto text = io::answer(exec_program(), first_flags, *given))
     return std::fputs(text->c_str(), stdout) < 0;

@@ -99,7 +99,7 @@ std::string event_text(const std::string& line) {
 io::awaitable<int> logs(Arguments args) {
   const io::JobPointer job = need(io::read_job_pointer(args.job_dir), kExitNoJob);
   const std::string folder = fmt::format("{}/{}/logs", io::marker_dir(args.job_dir), job.job);
-  if (args.words.size() > 1) throw Usage{"logs takes one name at most"};
+  if (args.words.size() > 1) throw synopsis("logs [NAME] [-f]");
   if (args.words.empty()) co_return show_all_logs(folder);
   std::string name = args.words[0];
   if (name.find('/') != name.npos) throw Usage{fmt::format("{}: a name such as worker-3", name)};

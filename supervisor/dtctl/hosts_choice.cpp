@@ -60,6 +60,20 @@ Result<std::vector<HostLine>> take_allocation(HostsChoice& choice) {
   return (**found).hosts;
 }
 
+/// What a launcher needs and is not there, before a host is tried.
+Result<void> check_launcher(const HostsChoice& choice, bool has_job) {
+  const StarterKind kind = choice.spec.launcher;
+  if (kind == StarterKind::kCommand && choice.spec.rsh.empty())
+    return fail(ErrorKind::kInvalid,
+                "--launcher command needs --rsh 'COMMAND': what starts a command on a host?");
+  if (!choice.spec.rsh.empty())
+    if (const auto words = rsh_words(choice.spec.rsh); !words) return tl::unexpected(words.error());
+  const bool is_scheduler = kind == StarterKind::kSlurm || kind == StarterKind::kSge;
+  if (is_scheduler && !choice.spec.allocation && !has_job)
+    return tl::unexpected(launcher::no_allocation(kind));
+  return {};
+}
+
 std::vector<Host> all_hosts(const io::JobSpec& spec) {
   std::vector<Host> all = spec.workers;
   all.insert(all.end(), spec.servers.begin(), spec.servers.end());
@@ -128,6 +142,8 @@ Result<ChosenHosts> choose_hosts(const std::string& job_dir,
     if (!nodes) return tl::unexpected(nodes.error());
     if (named->empty() && !job) *named = std::move(*nodes);
   }
+  if (auto checked = check_launcher(choice, job.has_value()); !checked)
+    return tl::unexpected(checked.error());
   *named = with_known_ways(std::move(*named), choice.spec.known_hosts);
   std::vector<Host> hosts;
   for (const HostLine& line : *named) hosts.push_back(line.host);
@@ -137,8 +153,9 @@ Result<ChosenHosts> choose_hosts(const std::string& job_dir,
   chosen.hosts = each_once(hosts);
   chosen.spec = std::move(choice.spec);
   if (chosen.hosts.empty())
-    return fail(ErrorKind::kInvalid, "no hosts: -H FILE, -w HOSTS, or a folder with a job{}",
-                job ? "" : fmt::format(" ({})", job.error().message));
+    return fail(ErrorKind::kInvalid, "{}: name hosts with -H FILE or -w HOSTS{}",
+                job ? "no hosts" : job.error().message,
+                job ? "" : ", or the job's folder with --job-dir");
   return chosen;
 }
 

@@ -41,6 +41,7 @@ class JobWait {
       if (!is_there && !options_.for_start)
         co_return Waited{kExitNoJob, job ? fmt::format("no job is running in {}", options_.job_dir)
                                          : job.error().message};
+      has_seen_job_ = has_seen_job_ || is_there;
       if (is_there && job->ended) co_return ended(*job);
       if (is_there) {
         auto watched = co_await watch(job->socket);
@@ -54,6 +55,8 @@ class JobWait {
       co_await io::sleep_for(kLook);
     }
   }
+
+  [[nodiscard]] bool has_seen_job() const { return has_seen_job_; }
 
   /// The conditions that do not hold, and their current values.
   [[nodiscard]] std::string missing() const {
@@ -156,12 +159,14 @@ class JobWait {
 
   WaitOptions options_;
   std::string earlier_;  ///< A job that had ended before, while another one is to start.
+  bool has_seen_job_ = false;
   bool counts_events_ = false;
   std::uint64_t next_event_ = 0;
 };
 
 io::awaitable<Waited> wait_for_conditions(WaitOptions options) {
   const auto timeout = options.timeout;
+  const std::string folder = options.job_dir;
   JobWait wait(std::move(options));
   auto following = wait.follow();
   if (!timeout) {
@@ -170,7 +175,9 @@ io::awaitable<Waited> wait_for_conditions(WaitOptions options) {
   }
   auto followed = co_await io::within(*timeout, std::move(following), "the conditions");
   if (followed) co_return std::move(*followed);
-  Waited late{kExitLate, "waited in vain for " + wait.missing()};
+  Waited late{kExitLate, wait.has_seen_job()
+                             ? "waited in vain for " + wait.missing()
+                             : fmt::format("waited in vain: no job was started in {}", folder)};
   co_return std::move(late);
 }
 

@@ -2,6 +2,7 @@
 
 #include <boost/asio/use_future.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 #include <optional>
 
@@ -40,8 +41,9 @@ constexpr const char* kHelp =
     "                                as they come: dtctl grow 2 -- -p gpu -t 4:00:00; --keep: ask "
     "for\n"
     "                                another one whenever Slurm takes one of them away\n"
-    "  shrink [N|HOST]               give a node (or N) back that grow has asked for: first those\n"
-    "                                that have not come, then the newest; or HOST\n"
+    "  shrink [N|HOST]               give back one node (or N, or HOST) that grow has asked for: "
+    "the\n"
+    "                                pending ones first, then the newest\n"
     "  stop [--force]                stop the job and wait for its end; --force: kill at once\n"
     "  resume                        start the job's supervisor again if it died\n"
     "  logs [NAME] [-f]              a process's output: 3 or worker-3, server-0, prepare-HOST;\n"
@@ -65,8 +67,9 @@ constexpr const char* kHelp =
     "  version\n\n"
     "Exit codes: 0 done; 1 refused or failed; 2 wrong usage; 3 no job is running there; 4 wait: "
     "not\n"
-    "in time.\n"
-    "console and stop end with 0 when they saw the job's end.\n";
+    "in time. console and stop end with 0 when they saw the job's end; exec and clean have further "
+    "ones:\n"
+    "see their --help.\n";
 
 const io::Program& program() {
   static const io::Program kProgram{.name = "dtctl",
@@ -98,13 +101,23 @@ io::Flags flags_of(Arguments& args) {
   // clang-format on
 }
 
+std::string job_folder(const std::string& given_dir, const io::Given& given) {
+  std::string folder = absolute_folder(given_dir);
+  std::error_code ec;
+  if (given.has("job-dir") && !std::filesystem::is_directory(folder, ec))
+    throw Failed{
+        {ErrorKind::kInvalid, fmt::format("--job-dir {}: there is no such folder", folder)},
+        kExitUsage};
+  return folder;
+}
+
 /// What is left to do after the options: the command and its folder.
 Arguments complete(Arguments args, const io::Given& given) {
   if (given.words.empty()) throw Usage{"a command is missing"};
   args.command = given.words.front();
   args.has_deadline = given.has("in");
   args.words.assign(given.words.begin() + 1, given.words.end());
-  args.job_dir = absolute_folder(args.job_dir);
+  args.job_dir = job_folder(args.job_dir, given);
   return args;
 }
 
@@ -121,17 +134,30 @@ io::awaitable<int> version(Arguments) {
 struct Command {
   io::awaitable<int> (*run)(Arguments);
   bool takes_words = false;
+  io::Words options = {};  ///< Those that it has, besides --job-dir.
 };
 
 const std::map<std::string, Command>& commands() {
+  // clang-format off
   static const std::map<std::string, Command> all = {
-      {"status", {status}},       {"add", {edit, true}},  {"remove", {edit, true}},
-      {"stop", {stop}},           {"logs", {logs, true}}, {"events", {events}},
-      {"console", {console}},     {"version", {version}}, {"help", {help, true}},
-      {"resume", {resume}},       {"why", {why, true}},   {"wait", {wait, true}},
-      {"leave", {leave, true}},   {"metrics", {metrics}}, {"grow", {grow, true}},
+      {"status", {status, false, {"json", "watch", "all"}}},
+      {"metrics", {metrics}},
+      {"why", {why, true}},
+      {"add", {edit, true}},
+      {"remove", {edit, true}},
+      {"leave", {leave, true, {"in", "why", "cancel"}}},
+      {"grow", {grow, true, {"keep"}}},
       {"shrink", {shrink, true}},
+      {"stop", {stop, false, {"force"}}},
+      {"resume", {resume}},
+      {"logs", {logs, true, {"follow"}}},
+      {"events", {events, false, {"follow", "json"}}},
+      {"console", {console}},
+      {"wait", {wait, true, {"timeout", "start"}}},
+      {"version", {version}},
+      {"help", {help, true}},
   };
+  // clang-format on
   return all;
 }
 
@@ -163,7 +189,7 @@ std::optional<int> run_program(const io::Words& words) {
   if (!given || given->words.empty()) return std::nullopt;
   const auto found = programs().find(given->words.front());
   if (found == programs().end()) return std::nullopt;
-  return found->second(absolute_folder(args.job_dir),
+  return found->second(job_folder(args.job_dir, *given),
                        io::Words(given->words.begin() + 1, given->words.end()));
 }
 
@@ -181,6 +207,9 @@ int run(const io::Words& words) {
   const auto found = commands().find(args.command);
   if (found == commands().end()) throw unknown_command(args.command);
   const Command& command = found->second;
+  for (const auto& [option, values] : given->values)
+    if (option != "job-dir" && std::ranges::find(command.options, option) == command.options.end())
+      throw Usage{fmt::format("{} takes no --{}", args.command, option)};
   if (!command.takes_words && !args.words.empty())
     throw Usage{fmt::format("{} takes no \"{}\"{}", args.command, args.words.front(),
                             args.command == "status" ? "; of one host: dtctl why HOST" : "")};

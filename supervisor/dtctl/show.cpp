@@ -68,9 +68,9 @@ io::awaitable<int> metrics(Arguments args) {
 }
 
 io::awaitable<int> why(Arguments args) {
-  if (args.words.size() != 1) throw Usage{"why HOST"};
+  if (args.words.size() != 1) throw synopsis("why HOST");
   const auto parsed = need(parse_hosts(args.words[0], "why"), kExitUsage);
-  if (parsed.size() != 1) throw Usage{"why takes one host"};
+  if (parsed.size() != 1) throw synopsis("why HOST");
   const Connected to = need(co_await connect(args), kExitNoJob);
   const std::string status = need(co_await ask(*to.client, "status"));
   fmt::print("{}", need(why_text(status, parsed.front().host)));
@@ -78,7 +78,7 @@ io::awaitable<int> why(Arguments args) {
 }
 
 io::awaitable<int> wait(Arguments args) {
-  if (args.words.empty()) throw Usage{"wait CONDITION..."};
+  if (args.words.empty()) throw synopsis("wait CONDITION... [--timeout TIME] [--start]");
   WaitOptions options;
   options.job_dir = args.job_dir;
   if (args.timeout > Duration{}) options.timeout = args.timeout;

@@ -100,8 +100,7 @@ io::awaitable<int> stop(Arguments args) {
 io::awaitable<int> edit(Arguments args) {
   constexpr std::size_t kMostWords = 3;
   if (args.words.empty() || args.words.size() > kMostWords)
-    throw Usage{fmt::format("{} HOST{}", args.command,
-                            args.command == "add" ? " [slots=N] [via=KIND]" : "")};
+    throw synopsis(args.command + " HOST" + (args.command == "add" ? " [slots=N] [via=KIND]" : ""));
   const std::string line = fmt::format("{}", fmt::join(args.words, " "));
   need(parse_hosts(line, args.command), kExitUsage);
   const Connected to = need(co_await connect(args), kExitNoJob);
@@ -115,7 +114,7 @@ io::awaitable<int> edit(Arguments args) {
 }
 
 io::awaitable<int> leave(Arguments args) {
-  if (args.words.size() != 1) throw Usage{"leave HOST [--in TIME] [--why TEXT] [--cancel]"};
+  if (args.words.size() != 1) throw synopsis("leave HOST [--in TIME] [--why TEXT] [--cancel]");
   need(parse_hosts(args.words[0], args.command), kExitUsage);
   const Connected to = need(co_await connect(args), kExitNoJob);
   json request{{"host", args.words[0]},

@@ -104,7 +104,7 @@ std::string worker_line(const json& worker) {
       : state == "STARTING"  ? "its process was started and has not come to an epoch boundary"
       : state == "WARM"      ? "ready: it joins at the next epoch boundary"
       : state == "MEMBER"    ? "a member"
-      : state == "LEAVING"   ? "told to leave"
+      : state == "LEAVING"   ? "leaves at the next epoch, or has been released"
                              : "being stopped";
   std::string line = fmt::format("worker {:.0f}: {} ({})", number(worker, "id"), state, what);
   if (const std::string why = text(worker, "why"); !why.empty()) line += "; " + why;

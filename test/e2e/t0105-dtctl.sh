@@ -32,7 +32,10 @@ expect_status 3
 expect_output wait 'no job was ever started in'
 run wait dtctl wait --start epoch=3 --timeout 200ms
 expect_status 4
-expect_output wait 'waited in vain for epoch=3 \(not known: no supervisor answers\)'
+expect_output wait 'waited in vain: no job was started in .*/job'
+run nowhere dtctl --job-dir "$T/nowhere" status
+expect_status 2
+expect_output nowhere '^dtctl: --job-dir .*/nowhere: there is no such folder'
 
 mkdir -p .dtlaunch/j1/logs
 printf 'one\ntwo\n' >.dtlaunch/j1/logs/worker-3.log

@@ -20,6 +20,12 @@ expect_status 2
 expect_output typo 'the status has no epcoh'
 changed 'ADDED localhost'
 members 0,1
+# An option of another command is refused before anything is done.
+for words in 'stop --in 2m' 'remove localhost --cancel' 'leave localhost --timeout 30' 'status --force'; do
+  run strict dtctl $words
+  expect_status 2
+  expect_output strict "^dtctl: ${words%% *} takes no --[a-z]+"
+done
 run status dtctl status
 expect_output status '^1 +1 +localhost +MEMBER'
 run remove dtctl remove localhost
