@@ -170,11 +170,12 @@ std::optional<LargerStep> larger_step(const VariableOf& variable) {
     const auto rank = parse_number<std::uint64_t>(variable(launcher.rank).value_or(""));
     const auto size = parse_number<std::uint64_t>(variable(launcher.size).value_or(""));
     if (!rank || !size || *size <= 1) continue;
-    return LargerStep{*rank == 0,
-                      fmt::format("{} has started {} of it, and each would start the whole job: "
-                                  "run dtlaunch once, in the batch script or in salloc's shell; it "
-                                  "reaches the other hosts by itself ({} is {})",
-                                  launcher.name, *size, launcher.size, *size)};
+    return LargerStep{
+        *rank == 0,
+        fmt::format("{0} has started dtlaunch {1} times, and each would start the whole "
+                    "job: start it once, without {0}; it reaches the other hosts by "
+                    "itself ({2} is {1})",
+                    launcher.name, *size, launcher.size)};
   }
   return std::nullopt;
 }

@@ -28,7 +28,7 @@ StarterCommand slurm_words(const Starter& starter, std::string_view host) {
   out.without = {"SLURM_*_PER_*",   "SLURM_CPU_BIND*",    "SLURM_MEM_BIND*",    "SLURM_EXACT",
                  "SLURM_EXCLUSIVE", "SLURM_HINT",         "SLURM_DISTRIBUTION", "SLURM_LABELIO",
                  "SLURM_STD*MODE",  "SLURM_UNBUFFEREDIO", "SLURM_RELATIVE",     "SLURM_MULTI_PROG",
-                 "SLURM_WHOLE",     "SLURM_IMMEDIATE"};
+                 "SLURM_WHOLE",     "SLURM_IMMEDIATE",    "SLURM_GPUS",         "SLURM_GPU_*"};
   return out;
 }
 
@@ -210,6 +210,11 @@ std::string remedy(StarterKind kind, std::string_view words) {
            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM; or use --rsh";
   if (kind == StarterKind::kKubernetes && has("orbidden"))
     return "the verb \"create\" on the resource \"pods/exec\" is to be granted";
+  if (kind == StarterKind::kKubernetes && (has("context") || has("connection to the server")))
+    return "kubectl reaches no cluster: kubectl config get-contexts shows those that it knows";
+  if (kind == StarterKind::kKubernetes && (has("container") && has("not found")))
+    return "a pod with several containers needs --rsh 'kubectl exec -i {host} -c NAME -- "
+           "{command}'";
   return {};
 }
 

@@ -60,18 +60,18 @@ Flags job_flags(JobSpec& spec) {
            "so that several edits cost one restart.", .json = "change_settle_s"},
       {.name = "min-workers", .value = "N", .to = &rules.limits.least, .least = 1,
        .most = kMostWorkers,
-       .help = "an epoch begins with at least so many; with fewer the job waits for restarts and "
-           "added hosts",
+       .help = "fewest workers with which an epoch begins; with fewer the job waits for restarts "
+           "and added hosts",
        .manual = "An epoch begins with at least so many workers; at most -n. When members died "
            "and are not replaced yet, those that are left go on to the end of their epoch with "
            "the work of those alone, and wait there for restarts and added hosts; status, the "
            "events and the causes of lost time (below-min-workers) show it. A worker that is to "
            "leave stays meanwhile if it is needed. After --min-workers-timeout the job ends "
-           "with exit status 71. The job's last epoch, once a worker has come to the end of the "
+           "with exit code 71. The job's last epoch, once a worker has come to the end of the "
            "program, is not held up.", .json = "min_workers"},
       {.name = "max-workers", .value = "N", .to = &rules.limits.most, .least = 1,
        .most = kMostWorkers,
-       .help = "no more are started, whatever host_worker asks for; its first lines come first",
+       .help = "most workers at a time, whatever host_worker asks for; its first lines come first",
        .manual = "No more workers are wanted at a time; at least -n. What host_worker asks for "
            "beyond it is accepted and waits: base workers come first, then hosts in the order in "
            "which the file first names them, and the next one is started when lines before it "
@@ -212,19 +212,20 @@ Flags job_flags(JobSpec& spec) {
        .help = "workers on a host that goes away are stopped so long before it does ({})",
        .manual = "Workers on a host that is known to go away (`dtctl leave`, or a notice of its "
            "scheduler) leave at the next epoch if that begins in time; otherwise they get TERM so "
-           "long before the host is gone ({}).", .json = "notice_margin_s"},
+           "long before the host is gone ({}, or half of --notice-grace if that is shorter).",
+       .json = "notice_margin_s"},
       {.name = "suspect-after", .value = "TIME", .to = &rules.liveness.suspect_after,
-       .help = "of a host's silence: nothing is begun there ({})",
+       .help = "a host that is silent for so long gets no new processes ({})",
        .manual = "A host whose agent says nothing for so long is suspect ({}), and none of its "
            "newcomers is waited for. Agents say something twice in that time, at most every 5 s: a longer "
            "one makes large jobs cheaper.", .json = "suspect_after_s"},
       {.name = "dead-after", .value = "TIME", .to = &rules.liveness.dead_after,
-       .help = "of a host's silence: it counts as lost ({})",
+       .help = "a host that is silent for so long counts as lost ({})",
        .manual = "A host whose agent says nothing for so long counts as lost ({}) unless its "
            "workers' gradients still flow. A lost host that comes back is stopped, and may join "
            "again.", .json = "dead_after_s"},
       {.name = "server-dead-after", .value = "TIME", .to = &rules.server_dead_after,
-       .help = "of a kvstore server's silence: it counts as lost ({})",
+       .help = "a kvstore server that is silent for so long counts as lost ({})",
        .manual = "A kvstore server that says nothing for so long is lost ({}, at least 1 s), "
            "whether its host is heard or not, unless a worker still gets data from it. A server "
            "that shows some sign of life and yet does not go on (one of its loops does not turn, "
@@ -252,7 +253,7 @@ Flags job_flags(JobSpec& spec) {
            "volume is full or stalls, costs nothing but itself; events and `dtctl status` tell "
            "why.", .json = "checkpoint_every"},
       {.name = "keep-checkpoints", .value = "N", .to = &rules.keep_checkpoints, .least = 1,
-       .most = 1'000'000, .help = "the newest so many stay ({})", .json = "keep_checkpoints"},
+       .most = 1'000'000, .help = "how many of the newest are kept ({})", .json = "keep_checkpoints"},
       {.name = "orphan-timeout", .value = "TIME", .to = &rules.orphan_timeout,
        .help = "hosts stop everything after so long unsupervised ({})",
        .manual = "A host on its own for so long stops everything ({}).",

@@ -147,7 +147,9 @@ io::Flags flags_of(Options& o) {
   return all;
 }
 
-const char* const kUsage = R"(Usage: dtlaunch -n N [options] command [arguments]
+const char* const kUsage = R"(Usage: dtlaunch [-n N] [options] command [arguments]
+       dtlaunch --check quick|full [-H FILE] [options] [command [arguments]]
+       dtlaunch --resume DIR [--take-over] [--again] [--env-file FILE]
 Runs command as N workers on this machine or, with -H, on hosts over ssh, beside the
 kvstore servers they exchange gradients through. Everything from the command's first
 word on belongs to the command; "--" ends the options.
@@ -174,6 +176,7 @@ Examples:
 
 constexpr std::pair<ExitCode, const char*> kExitCodes[] = {
     {kExitOk, "every worker of the last view ended well (with --detach: the supervisor is ready)"},
+    {kExitFailure, "a failure without a code of its own"},
     {kExitUsage, "wrong option or file, nothing was started"},
     {kExitUnreachable, "a base host could not be reached or prepared"},
     {kExitStartTimeout, "a base worker did not reach its first epoch in time"},
@@ -191,6 +194,7 @@ constexpr std::pair<ExitCode, const char*> kExitCodes[] = {
 std::string exit_codes() {
   std::string out =
       "\nCtrl-C stops the job; a second Ctrl-C kills it at once; a third leaves without waiting.\n"
+      "In an allocation of Slurm or SGE the first TERM or USR1 is a notice (--notice-grace).\n"
       "\nExit codes:\n";
   for (const auto& [code, meaning] : kExitCodes)
     out += fmt::format("  {:<5} {}\n", static_cast<int>(code), meaning);
@@ -289,6 +293,16 @@ void complete_times(Mistake& mistake, JobRules& rules, const io::Given& given) {
   if (rules.liveness.suspect_after > rules.liveness.dead_after)
     refuse(mistake, "--suspect-after {} s is longer than --dead-after {} s",
            seconds(rules.liveness.suspect_after), seconds(rules.liveness.dead_after));
+}
+
+void complete_notice(Mistake& mistake, io::JobSpec& spec, const io::Given& given) {
+  if (spec.rules.notice_margin < spec.notice_grace) return;
+  if (given.has("notice-margin"))
+    refuse(mistake,
+           "--notice-margin {} s is not shorter than --notice-grace {} s: workers would be stopped "
+           "at the notice",
+           seconds(spec.rules.notice_margin), seconds(spec.notice_grace));
+  spec.rules.notice_margin = spec.notice_grace / 2;
 }
 
 void complete_launcher(Mistake& mistake, Options& options, const io::Given& given) {
@@ -396,12 +410,17 @@ void complete(Mistake& mistake, Options& options, const io::Given& given, const 
   complete_data(mistake, options, env);
   complete_ssh(options.spec.ssh, env);
   complete_times(mistake, options.spec.rules, given);
+  complete_notice(mistake, options.spec, given);
+  if (options.requeue && !env.variable("SLURM_JOB_ID"))
+    refuse(mistake,
+           "--requeue: this is no Slurm job (SLURM_JOB_ID is not set): leave it out, or submit "
+           "with sbatch");
   if ((options.requeue || options.auto_resume) && options.spec.detached)
     refuse(mistake, "--{} and --detach do not go together: nobody would wait for the job's end",
            options.requeue ? "requeue" : "auto-resume");
   if (options.action == Action::kCheck && options.spec.command.empty()) return;
   if (options.spec.command.empty() || options.spec.command.front().empty())
-    refuse(mistake, "the command to run is missing: dtlaunch -n N [options] command [arguments]");
+    refuse(mistake, "the command to run is missing: dtlaunch [-n N] [options] command [arguments]");
 }
 
 }  // namespace

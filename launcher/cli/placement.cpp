@@ -64,8 +64,10 @@ Result<AllocationWish> allocation_wish(const Options& options, std::string_view 
 Error no_allocation(StarterKind kind) {
   const bool is_sge = kind == StarterKind::kSge;
   return {ErrorKind::kInvalid,
-          fmt::format("--launcher {}: this is no {} job: run dtlaunch inside of {}", to_text(kind),
-                      is_sge ? "SGE" : "Slurm", is_sge ? "qsub -pe" : "salloc or sbatch")};
+          fmt::format(
+              "--launcher {}: this is no {} job: run it inside of {}", to_text(kind),
+              is_sge ? "SGE" : "Slurm",
+              is_sge ? "qsub -pe" : "salloc or sbatch, or ask Slurm for nodes later (dtctl grow)")};
 }
 
 Result<std::vector<HostLine>> hosts_to_use(const Options& options, std::string_view hosts_text,

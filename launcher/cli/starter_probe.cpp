@@ -19,8 +19,9 @@ Result<void> check_mpirun_here(const VariableOf& variable) {
                            variable("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM") == "1";
   if (::geteuid() == 0 && !may_be_root)
     return fail(ErrorKind::kInvalid,
-                "Open MPI's mpirun refuses to run as root: run dtlaunch as another user, or state "
-                "your will to mpirun by OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1");
+                "Open MPI's mpirun refuses to run as root: run dtlaunch as another user, reach the "
+                "hosts in another way (ssh, --rsh), or state your will to mpirun by "
+                "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1");
   return {};
 }
 

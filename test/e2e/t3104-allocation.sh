@@ -51,7 +51,7 @@ run tasks in_slurm srun -n 4 --no-kill --kill-on-bad-exit=0 -o "$T/task-%t.txt" 
 expect_status 2
 cat "$T"/task-?.txt >"$T/said.out"
 [ "$(wc -l <"$T/said.out")" = 1 ] || fail "not one sentence: $(cat "$T/said.out")"
-expect_output said '^dtlaunch: srun has started 4 of it'
+expect_output said '^dtlaunch: srun has started dtlaunch 4 times'
 
 say "one task of srun may call it"
 run one in_slurm salloc -N 1 srun -n 1 dtlaunch -s 0 echo said

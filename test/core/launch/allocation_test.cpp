@@ -241,8 +241,8 @@ TEST_CASE("allocation: one task of several is refused, and the first of them spe
   CHECK(step({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}) == std::string("speaks"));
   CHECK(step({{"SLURM_PROCID", "x"}, {"SLURM_STEP_NUM_TASKS", "4"}}) == std::string("none"));
   CHECK_THAT(larger_step(of({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "4"}}))->why,
-             StartsWith("srun has started 4 of it, and each would start the whole job: run "
-                        "dtlaunch once"));
+             StartsWith("srun has started dtlaunch 4 times, and each would start the whole job: "
+                        "start it once, without srun"));
 }
 
 TEST_CASE("allocation: scontrol's lines give each node's address and state", "[allocation]") {

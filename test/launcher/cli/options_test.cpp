@@ -386,6 +386,21 @@ TEST_CASE("plan: what cannot be placed is refused with file and numbers", "[opti
   CHECK(refusal({"-n", "1", "-H", "h", "t"}, "# none\n").find("h names no host") == 0);
 }
 
+TEST_CASE("options: workers have time between a notice and TERM", "[options]") {
+  using std::chrono_literals::operator""s;
+  const auto margin = [](Words words) {
+    words.insert(words.begin(), {"-n", "1"});
+    words.emplace_back("t");
+    return good(words).spec.rules.notice_margin;
+  };
+  CHECK(margin({}) == 10s);
+  CHECK(margin({"--notice-grace", "8s"}) == 4s);
+  CHECK(margin({"--notice-grace", "8s", "--notice-margin", "7s"}) == 7s);
+  CHECK(error_of({"-n", "1", "--notice-grace", "8s", "--notice-margin", "8s", "t"})
+            .starts_with("--notice-margin 8 s is not shorter than --notice-grace 8 s"));
+  CHECK(error_of({"-n", "1", "--requeue", "t"}).starts_with("--requeue: this is no Slurm job"));
+}
+
 TEST_CASE("options: --check needs neither -n nor a command, and gives every host a place",
           "[options]") {
   const auto options = good({"--check", "full", "-H", "hosts", "--check-file", "a", "--json"});

@@ -78,7 +78,7 @@ TEST_CASE("placement: inside an allocation neither -n nor -H is needed", "[place
   CHECK_THAT(parse({"t"}, {}).error().message, Contains("-n is missing"));
   CHECK_THAT(parse({"-H", "h", "t"}, kInSlurm).error().message, Contains("-n is missing"));
   CHECK_THAT(parse({"--launcher", "slurm", "t"}, {}).error().message,
-             Contains("--launcher slurm: this is no Slurm job: run dtlaunch inside of salloc"));
+             Contains("--launcher slurm: this is no Slurm job: run it inside of salloc"));
   CHECK_THAT(parse({"--launcher", "local", "t"}, kInSlurm).error().message,
              Contains("-n is missing"));
   const Options options = good({"t"}, kInSlurm);
