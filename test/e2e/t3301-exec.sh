@@ -2,7 +2,11 @@
 # dtctl exec over real sshds and on this machine: words and output as they are, exit codes, a host that is
 # down, commands that end with dtctl.
 . "$(dirname "$0")/lib.sh"
-new_hosts 3
+count=3
+! is_nightly || count=8
+new_hosts $count
+ALL_HOSTS=$SSH_HOSTS SSH_HOSTS=$T/three
+head -n 3 "$ALL_HOSTS" >"$SSH_HOSTS"
 hosts=($(cat "$SSH_HOSTS"))
 on_hosts() {  # NAME WORD...: dtctl exec with these words
   local name=$1
@@ -21,7 +25,7 @@ run no_dashes dtctl exec "${SSH_OPTIONS[@]}" -H "$SSH_HOSTS" true
 expect_status 2
 run no_hosts dtctl exec -- true
 expect_status 2
-expect_output no_hosts 'no hosts: -H FILE, -w HOSTS, or a folder with a job'
+expect_output no_hosts 'no job was ever started in .*: name hosts with -H FILE or -w HOSTS'
 run wrong dtctl exec -w 'h[3' -- true
 expect_status 2
 
@@ -58,9 +62,9 @@ for line in lines:
   "$T/json.out" "${hosts[@]}"
 
 say "10 MB of each host, whole and unmixed"
-on_hosts much -- 'seq -f "$DT_SSHD_HOST %0100.0f" 1 100000 & seq -f "$DT_SSHD_HOST err %020.0f" 1 1000 >&2; wait'
+SSH_HOSTS=$ALL_HOSTS on_hosts much -- 'seq -f "$DT_SSHD_HOST %0100.0f" 1 100000 & seq -f "$DT_SSHD_HOST err %020.0f" 1 1000 >&2; wait'
 expect_status 0
-python3 - "$T/much.out" "${hosts[@]}" <<'END'
+python3 - "$T/much.out" $(cat "$ALL_HOSTS") <<'END'
 import sys
 seen = {}
 for line in open(sys.argv[1]):
