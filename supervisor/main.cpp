@@ -59,9 +59,9 @@ io::Flags flags_of(CommandLine& line) {
        .manual = "With --resume: a dtlaunch in the foreground has started it, and the job stops "
            "when that goes or does not come."},
       {.name = "adopt", .to = &line.options.adopt,
-       .help = "with --resume: end a job of which nothing lives, so that it begins anew",
-       .manual = "With --resume: end a job of which nothing lives any more, so that it begins "
-           "anew from its last checkpoint."},
+       .help = "with --resume: end a job of which nothing lives, so that it starts again",
+       .manual = "With --resume: end a job of which nothing lives any more, so that it starts "
+           "again from its last checkpoint."},
       {.name = "take-over", .to = &line.options.take_over,
        .help = "take the job folder from a supervisor on a host that is gone"},
       {.name = "ready-fd", .value = "N", .to = &line.ready_fd, .most = 1 << 20,

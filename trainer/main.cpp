@@ -132,7 +132,7 @@ Result<std::optional<Options>> parse(int argc, char** argv) {
   }
   if (values.count("help") != 0) {
     std::cout << description
-              << "\nExit codes: 0 done, or told to leave; 1 training failed; 2 wrong options; "
+              << "\nExit codes: 0 done, or released; 1 training failed; 2 wrong options; "
                  "3 no such device.\n";
     return std::nullopt;
   }
@@ -302,6 +302,6 @@ int main(int argc, char** argv) {
     std::cerr << "dttrain: " << end.error().message << '\n';
     return kFailed;
   }
-  if (*end == dt::train::FitEnd::kLeft) std::cout << "dttrain: told to leave; done" << std::endl;
+  if (*end == dt::train::FitEnd::kLeft) std::cout << "dttrain: released; done" << std::endl;
   return kDone;
 }

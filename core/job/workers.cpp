@@ -327,7 +327,7 @@ void Workers::check_timeouts() {
     } else if (w.state == WorkerState::kLeaving && age >= job_.options.leave_timeout &&
                leave_enforced_.insert(id).second) {
       job_.note(Note::kFailure, "leave_enforced",
-                fmt::format("worker {} on {} was told to leave {:.0f} s ago and is stopped now", id,
+                fmt::format("worker {} on {} was released {:.0f} s ago and is stopped now", id,
                             host, seconds(age)),
                 host, id);
       job_.add(Stop{{Role::kWorker, id.value}, host, job_.options.stop_grace});

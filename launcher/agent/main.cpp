@@ -117,9 +117,10 @@ int main(int argc, char** argv) {
   if (line.gpus) return launcher::gpu_watch_main(line.interval);
   if (line.check) return launcher::check_main(line.bridge.lines);
   if (line.attach + line.daemon + line.hold != 1)
-    return refused("one of --attach and --hold is needed");
+    return refused("one of --attach, --hold, --check, --clean and --gpus is needed");
   const launcher::AgentOptions& agent = line.bridge.agent;
-  if (agent.job.empty() || agent.host.empty()) return refused("--job and --host are needed");
+  if (agent.job.empty()) return refused("--job is missing");
+  if (agent.host.empty()) return refused("--host is missing");
   if (line.hold) return launcher::hold_main(agent);
   return line.daemon ? launcher::agent_main(agent) : launcher::bridge_main(line.bridge);
 }

@@ -42,7 +42,7 @@ awaitable<Result<std::optional<std::string>>> EventFiles::read(io::Log& log) {
   auto text = co_await volume_.read(path_, kMostEvents);
   if (text) co_return text->value_or("");
   if (text.error().kind == ErrorKind::kTimeout) co_return tl::unexpected(text.error());
-  log.warn("what was told cannot be known: {}", text.error().message);
+  log.warn("cannot read the earlier events: {}", text.error().message);
   co_return std::nullopt;
 }
 

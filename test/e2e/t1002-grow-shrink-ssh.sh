@@ -18,7 +18,7 @@ members 0,2
 happens worker_removed 'worker 1 .*\(exit code 0\)'
 [ "$(event worker_removed)" = 1 ] || fail "removed more than once"
 worker_log left "$T/w1.jsonl"
-wait_for 5 "tail -n 1 .dtlaunch/*/logs/worker-1.log | grep -q 'told to leave; done'" || fail "worker 1 did not end by itself"
+wait_for 5 "tail -n 1 .dtlaunch/*/logs/worker-1.log | grep -q 'released; done'" || fail "worker 1 did not end by itself"
 echo "${host[0]}" >host_worker
 changed "ADDED ${SSH_ADDRESSES[1]}" "ADDED ${SSH_ADDRESSES[2]}" "REMOVED ${SSH_ADDRESSES[1]}" "REMOVED ${SSH_ADDRESSES[2]}"
 members 0

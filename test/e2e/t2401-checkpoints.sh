@@ -144,7 +144,7 @@ say "what cannot be gone on with"
 mkdir "$T/empty"
 run nothing dtlaunch --resume "$T/empty"
 expect_status 2
-expect_output nothing 'no job was started in this folder'
+expect_output nothing 'no job was ever started in'
 run extra dtlaunch --resume "$JOB" -n 3
 expect_status 2
 expect_output extra 'no command and no other options'

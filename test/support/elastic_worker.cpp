@@ -256,7 +256,7 @@ class Worker {
     const int code = dtkv_epoch_boundary(store_, epoch, &view_);
     if (code == DTKV_LEAVE) {
       note("\"event\":\"boundary_leave\",\"result\":\"leave\"");
-      say("told to leave; done");
+      say("released; done");
       if (options_.ignore_leave && is_victim()) {
         std::signal(SIGTERM, SIG_IGN);
         hang();

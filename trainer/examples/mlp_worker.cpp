@@ -100,7 +100,7 @@ class Worker {
     while (epoch < options_.epochs) {
       try {
         const auto view = kv_.epoch_boundary(epoch);
-        if (!view) return say("told to leave; done");
+        if (!view) return say("released; done");
         epoch = view->epoch;  // for a newcomer the epoch of the others
         if (epoch >= options_.epochs) return;
         kv_.pull(entries(model_.values()));

@@ -84,13 +84,13 @@ Result<void> HostKeys::check(SshSession& session, const Target& target) {
     case KnownHosts::Verdict::kChanged:
       return fail(ErrorKind::kDenied,
                   "the server's {} key {} is not the one in {}: nothing was started there. If the "
-                  "machine was set up anew: ssh-keygen -f {} -R '{}'; if not, someone may be in "
+                  "machine was reinstalled: ssh-keygen -f {} -R '{}'; if not, someone may be in "
                   "between",
                   key->type, print, found.place, file, name);
     case KnownHosts::Verdict::kOtherType:
       return fail(ErrorKind::kDenied,
                   "the server shows only a {} key {}, but {} knows it by another type of key: "
-                  "nothing was started there. If the machine was set up anew: ssh-keygen -f {} -R "
+                  "nothing was started there. If the machine was reinstalled: ssh-keygen -f {} -R "
                   "'{}'",
                   key->type, print, found.place, file, name);
     case KnownHosts::Verdict::kAuthority:
