@@ -13,9 +13,8 @@ io::JobSpec in_allocation(StarterKind kind, std::string job) {
 }
 
 VariableOf of(std::string name, std::string value) {
-  return [=](const std::string& asked) {
-    return asked == name ? std::optional(value) : std::nullopt;
-  };
+  return
+      [=](const std::string& asked) { return asked == name ? std::optional(value) : std::nullopt; };
 }
 
 }  // namespace
