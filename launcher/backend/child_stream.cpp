@@ -18,6 +18,7 @@
 #include "io/fd.h"
 #include "io/process_tree.h"
 #include "io/subprocess.h"
+#include "launcher/backend/stderr_text.h"
 
 namespace dt::launcher {
 namespace {
@@ -30,7 +31,6 @@ using io::tok;
 constexpr auto kExitDeadline = std::chrono::seconds(5);
 /// From the end of its input to its being killed.
 constexpr auto kLetGo = std::chrono::seconds(2);
-constexpr std::size_t kStderrTail = 8192;
 
 /// The program, beyond the life of its stream: until it has ended and was reaped.
 struct Program {
@@ -44,8 +44,7 @@ struct Program {
   asio::posix::stream_descriptor pidfd;
   asio::posix::stream_descriptor errors;
   std::array<char, 4096> piece{};
-  std::string tail;  ///< The last of stderr.
-  std::function<void(std::string_view)> take_errors;
+  StderrText said;
   std::optional<int> status;
   asio::steady_timer ended;
   asio::steady_timer last_call;
@@ -53,10 +52,7 @@ struct Program {
 using ProgramPtr = std::shared_ptr<Program>;
 
 void keep_words(Program& program, std::size_t size) {
-  if (program.take_errors) program.take_errors({program.piece.data(), size});
-  program.tail.append(program.piece.data(), size);
-  if (program.tail.size() > 2 * kStderrTail)
-    program.tail.erase(0, program.tail.size() - kStderrTail);
+  program.said.feed({program.piece.data(), size});
 }
 
 void read_errors(const ProgramPtr& program) {
@@ -124,7 +120,7 @@ class ChildStream final : public ExecStream {
   void close() override {
     if (is_closed_) return;
     is_closed_ = true;
-    program_->take_errors = nullptr;
+    program_->said.close();
     stream_->close();
     let_go(program_);
   }
@@ -138,15 +134,9 @@ class ChildStream final : public ExecStream {
   [[nodiscard]] Error no_exit_code() const override {
     return {ErrorKind::kUnavailable, "its output has ended, and the program has not"};
   }
-  [[nodiscard]] std::string stderr_tail() const override {
-    std::string text = program_->tail;
-    if (text.size() > kStderrTail) text.erase(0, text.size() - kStderrTail);
-    while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' '))
-      text.pop_back();
-    return text;
-  }
+  [[nodiscard]] std::string stderr_tail() const override { return program_->said.tail(); }
   void on_stderr(std::function<void(std::string_view)> take) override {
-    if (!is_closed_) program_->take_errors = std::move(take);
+    if (!is_closed_) program_->said.on_text(std::move(take));
   }
 
  private:

@@ -38,7 +38,7 @@ class ExecStream : public CommandStream {
   [[nodiscard]] virtual Error no_exit_code() const = 0;
   /// The last 8 kB of the command's stderr, trimmed.
   [[nodiscard]] virtual std::string stderr_tail() const = 0;
-  /// From now on `take` gets all of stderr as it comes, until the stream is closed.
+  /// `take` gets all of stderr, what came before included, until the stream is closed. Once.
   virtual void on_stderr(std::function<void(std::string_view)> take) = 0;
 };
 

@@ -11,7 +11,6 @@ namespace dt::launcher {
 namespace {
 
 constexpr std::size_t kReadAhead = std::size_t{1} << 20;
-constexpr std::size_t kStderrTail = 8192;
 /// Handed to libssh at once; it copies what it cannot send.
 constexpr std::size_t kWritePiece = std::size_t{64} << 10;
 
@@ -123,10 +122,7 @@ int SshStream::on_data(ssh_session, ssh_channel, void* data, std::uint32_t size,
   auto& stream = *static_cast<SshStream*>(self);
   const std::string_view bytes(static_cast<const char*>(data), size);
   if (is_stderr != 0) {
-    if (stream.take_stderr_) stream.take_stderr_(bytes);
-    stream.stderr_.append(bytes);
-    if (stream.stderr_.size() > 2 * kStderrTail)
-      stream.stderr_.erase(0, stream.stderr_.size() - kStderrTail);
+    stream.stderr_.feed(bytes);
     return static_cast<int>(size);
   }
   // The rest stays in libssh's buffer and closes the sender's window.
@@ -199,7 +195,7 @@ void SshStream::finish_writing() {
 void SshStream::close() {
   if (closed_) return;
   closed_ = true;
-  take_stderr_ = nullptr;
+  stderr_.close();
   arrived_.cancel();
   if (!session_->alive()) return;
   // libssh would close the other side's channel 0 in place of a channel that was never opened.
@@ -209,7 +205,7 @@ void SshStream::close() {
 }
 
 void SshStream::on_stderr(std::function<void(std::string_view)> take) {
-  if (!closed_) take_stderr_ = std::move(take);
+  if (!closed_) stderr_.on_text(std::move(take));
 }
 
 Error SshStream::no_exit_code() const {
@@ -217,12 +213,6 @@ Error SshStream::no_exit_code() const {
   return {ErrorKind::kUnavailable, "the command ended without an exit code"};
 }
 
-std::string SshStream::stderr_tail() const {
-  std::string text = stderr_;
-  if (text.size() > kStderrTail) text.erase(0, text.size() - kStderrTail);
-  while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' '))
-    text.pop_back();
-  return text;
-}
+std::string SshStream::stderr_tail() const { return stderr_.tail(); }
 
 }  // namespace dt::launcher

@@ -8,6 +8,7 @@
 #include "io/asio.h"
 #include "launcher/backend/exec.h"
 #include "launcher/backend/ssh/session.h"
+#include "launcher/backend/stderr_text.h"
 
 namespace dt::launcher {
 
@@ -51,8 +52,7 @@ class SshStream final : public ExecStream {
   std::unique_ptr<Callbacks> callbacks_;
   std::string buffer_;
   std::size_t taken_ = 0;
-  std::string stderr_;
-  std::function<void(std::string_view)> take_stderr_;
+  StderrText stderr_;
   int exit_code_ = -1;
   io::asio::steady_timer arrived_;  ///< Cancelled when there may be something to read.
   bool ends_at_eof_ = false;        ///< No exit code comes after the end of the bytes.

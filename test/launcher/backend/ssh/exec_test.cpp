@@ -39,6 +39,29 @@ TEST_CASE("ssh: commands survive quoting, whatever is in them", "[ssh]") {
   CHECK(result->out == "a b|c'd|e\\f|!|$HOME|two\nlines|ä|");
 }
 
+TEST_CASE("ssh: stderr that comes before anybody takes it is whole", "[ssh]") {
+  NEEDS_SSHD();
+  const Sshd sshd;
+  Client client(sshd.options());
+  Exec* exec = client.backend.exec(sshd.host());
+  auto stream =
+      client.wait(exec->open(sshd.host(), "head -c 300000 /dev/zero >&2; echo .; head -n 1 >&2"));
+  REQUIRE(stream);
+  REQUIRE(client.wait(read_some(**stream, 1)));
+  std::size_t seen = 0;
+  (*stream)->on_stderr([&](std::string_view bytes) { seen += bytes.size(); });
+  auto to_end = [&]() -> io::awaitable<Result<std::size_t>> {
+    auto sent = co_await (*stream)->write("bye\n");
+    if (!sent) co_return tl::unexpected(sent.error());
+    std::array<char, 64> piece{};
+    Result<std::size_t> n = 1;
+    while (n && *n > 0) n = co_await (*stream)->read(piece);
+    co_return n;
+  };
+  REQUIRE(client.wait(to_end()));
+  CHECK(seen == 300'004);
+}
+
 TEST_CASE("ssh: twenty megabytes of any bytes go both ways at once", "[ssh]") {
   NEEDS_SSHD();
   const Sshd sshd;
