@@ -150,12 +150,15 @@ void Notices::apply(const NoticeTaken& r) {
   Notice notice;
   notice.deadline_ns = r.deadline_ns;
   notice.why = r.why;
-  if (!r.host) {
+  if (r.host)
+    of_hosts_[*r.host] = std::move(notice);
+  else
     of_all_ = std::move(notice);
-    return;
-  }
-  of_hosts_[*r.host] = std::move(notice);
-  workers_.set_leaving(*r.host, true);
+  set_leaving();
+}
+
+void Notices::set_leaving() {
+  for (const auto& [host, notice] : of_hosts_) workers_.set_leaving(host, !ends_with_job(notice));
 }
 
 void Notices::apply(const NoticeOver& r) {
@@ -163,7 +166,10 @@ void Notices::apply(const NoticeOver& r) {
   if (!known) return;
   const Notice notice = *known;
   if (r.is_cancelled) cancelled_[r.host] = notice.deadline_ns;
-  if (!r.host) return of_all_.reset();
+  if (!r.host) {
+    of_all_.reset();
+    return set_leaving();
+  }
   of_hosts_.erase(*r.host);
   if (r.is_cancelled) return workers_.set_leaving(*r.host, false);
   workers_.departed(*r.host);
@@ -220,6 +226,10 @@ Duration Notices::grace(const Notice& notice) const {
   return until_deadline > Duration{} ? std::min(grace, until_deadline) : grace;
 }
 
+bool Notices::ends_with_job(const Notice& notice) const {
+  return of_all_ && notice.deadline_ns >= of_all_->deadline_ns - kSame_ns;
+}
+
 const Notices::Notice* Notices::of_job() const {
   const Notice* out = of_all_ ? &*of_all_ : nullptr;
   if (!workers_.membership().nobody_stays()) return out;
@@ -274,6 +284,7 @@ std::string Notices::outlook(const Host& host) const {
 std::string Notices::workers_outlook(const Notice& notice) const {
   const Duration stop = until_stop(notice);
   if (stop <= Duration{}) return "its worker(s) are being stopped";
+  if (ends_with_job(notice)) return "its worker(s) go on until the job ends";
   const bool ever = stop != Duration::max();
   const std::string at_last = ever ? fmt::format("stopped {}", in_text(stop)) : "kept";
   if (workers_.membership().nobody_stays())

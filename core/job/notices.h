@@ -95,6 +95,9 @@ class Notices {
   [[nodiscard]] bool comes_in_time(const Notice& notice, Duration later = {}) const;
   /// From TERM to KILL.
   [[nodiscard]] Duration grace(const Notice& notice) const;
+  /// The host stays as long as the job: nobody leaves it before.
+  [[nodiscard]] bool ends_with_job(const Notice& notice) const;
+  void set_leaving();
   void end_past();
   void stop_due();
   void end_job(const Notice& notice, const std::string& what);
