@@ -82,6 +82,16 @@ kill_supervisor_with() {
   kill -KILL "$above"
   for pid in $starters; do wait_for 5 "! alive $pid" || fail "$1 $pid outlives its supervisor"; done
 }
+# kill_agent_of HOST: its workers end at once, and others join there.
+kill_agent_of() {
+  local pid
+  pid=$(dtctl status --json | python3 -c 'import json, sys
+print(*[w["pid"] for w in json.load(sys.stdin)["workers"] if w["host"] == sys.argv[1]][:1])' "$1")
+  kill -KILL "$(ps -o ppid= -p "$pid" | tr -d ' ')"
+  wait_for 1 "! alive $pid" || fail "the killed agent's worker is alive after 1 s"
+  happens worker_ended "$1"
+  PATIENCE=${PATIENCE:-40} awaits "host $1 up" ".workers[host=$1,state=MEMBER].length>0"
+}
 # stands PID: waits until the process is stopped; elastic_worker --stop-at stops itself.
 stands() { wait_for "${PATIENCE:-60}" "grep -q '^State:[[:space:]]*T' /proc/$1/status" || fail "process $1 does not stand still"; }
 

@@ -1,6 +1,6 @@
 # timeout=240 cost=40 schedulers
-# An elastic job inside a Slurm allocation: its size changes, srun is killed, the supervisor is killed,
-# the job is cancelled; nothing is ever restarted, and nothing is left.
+# An elastic job inside a Slurm allocation: its size changes, srun is killed, the supervisor is killed, and nothing is
+# restarted; an agent is killed; the allocation is cancelled, Ctrl-C, dtlaunch and its supervisor are killed: nothing is left.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 . "$(dirname "$0")/slurm.sh"
@@ -44,9 +44,34 @@ some_epochs 2
 members 0,2
 worker_log once "$T/w0.jsonl"
 
+say "an agent is killed: its worker is gone, another one joins there"
+kill_agent_of n3
+members 0,3
+
 say "the allocation is cancelled: nothing is left on its nodes"
 in_slurm scancel "$SLURM_JOB"
 STEP=0.5 wait_for 10 '[ -z "$(of_nodes | grep -v srun)" ]' || fail "left after scancel: $(of_nodes)"
 dtctl stop >"$T/stop.out" 2>&1 || true
 finished dtlaunch "$JOB_PID" 20
 [ -z "$(of_nodes)" ] || fail "left: $(of_nodes)"
+
+# Each with a check of the nodes' data before the workers.
+allocate 2
+export SLURM_JOB_ID=$SLURM_JOB SLURM_JOB_NODELIST=n[1-2]
+for how in 'Ctrl-C' 'dtlaunch and its supervisor are killed'; do
+  say "$how"
+  rm -rf .dtlaunch host_worker*
+  train -n 2 --orphan-timeout 3s --prepare-data "touch $T/prepared-\$DT_HOST" --
+  [ -e "$T/prepared-n1" ] && [ -e "$T/prepared-n2" ] || fail "not prepared: $(ls "$T")"
+  rm "$T"/prepared-*
+  if [ "$how" = Ctrl-C ]; then
+    kill -INT "$JOB_PID"
+    finished dtlaunch "$JOB_PID" 20
+    expect_status 130
+  else
+    kill -KILL "$JOB_PID" "$(supervisor)"
+  fi
+  STEP=0.5 wait_for 10 '[ -z "$(of_nodes)" ]' || fail "left: $(of_nodes)"
+done
+in_slurm scancel "$SLURM_JOB"
+STEP=0.5 wait_for 20 '! left_over | grep -q slurmstepd' || fail "Slurm's steps do not end: $(left_over)"

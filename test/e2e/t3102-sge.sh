@@ -106,12 +106,8 @@ for pid in $(pids_of workers); do
 done
 
 say "an agent is killed: its worker is gone, another one joins there"
-worker=$(dtctl status --json | python3 -c 'import json, sys
-print(*[w["pid"] for w in json.load(sys.stdin)["workers"] if w["host"] == sys.argv[1]])' "$third")
-kill -KILL "$(ps -o ppid= -p "$worker" | tr -d ' ')"
-wait_for 1 "! alive $worker" || fail "the killed agent's worker is alive after 1 s"
-happens worker_ended "$third"
-PATIENCE=40 awaits "host $third up" workers=3 .workers.length=3
+kill_agent_of "$third"
+PATIENCE=40 awaits workers=3 .workers.length=3
 
 say "3 -> 1 -> 2 workers; qdel: nothing is left"
 echo "$own" >host_worker

@@ -18,7 +18,7 @@ cut_off() {
 # Other tests may run mpirun, too.
 own_mpirun() { pgrep -P "$(supervisor)" -f '^mpirun -np 1 --host localhost'; }
 
-say "by mpirun: 1 -> 2 -> 1 workers; its mpirun and its supervisor are killed"
+say "by mpirun: 1 -> 2 -> 1 workers; its mpirun, its supervisor and its agent are killed"
 echo localhost >"$T/here"
 train -n 1 -H "$T/here" --launcher mpi --
 echo localhost >>host_worker
@@ -30,9 +30,16 @@ awaits "host localhost up"
 [ "$(pids_of workers) $(pids_of servers)" = "$before" ] || fail "something was restarted"
 echo localhost >host_worker
 changed "ADDED localhost" "REMOVED localhost"
+kill_agent_of localhost
 mpirun=$(own_mpirun)
 end_job
 ! alive "$mpirun" || fail "mpirun is left"
+
+say "dtlaunch and its supervisor are killed: nothing is left"
+rm -rf .dtlaunch host_worker* "$T"/w*.jsonl
+train -n 1 -H "$T/here" --launcher mpi --orphan-timeout 3s --
+kill -KILL "$JOB_PID" "$(supervisor)"
+expect_nothing_left
 
 say "one job by ssh, mpirun and kubectl"
 mkdir "$T/bin"
