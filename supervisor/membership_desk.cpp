@@ -56,7 +56,8 @@ std::string MembershipDesk::leave(const ControlAsk& ask) {
   if (ask.deadline_s) given.deadline_ns = io::wall_now() + from_seconds(*ask.deadline_s).count();
   shell_.post(std::move(given));
   const Notices& notices = shell_.job->notices();
-  const std::string outlook = *host ? notices.outlook(**host) : notices.outlook();
+  std::string outlook = *host ? notices.outlook(**host) : "";
+  if (outlook.empty()) outlook = notices.outlook();  // of the master's host, too
   return nlohmann::json{{"ok", true}, {"note", outlook}}.dump(
       -1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

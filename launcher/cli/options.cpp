@@ -194,7 +194,8 @@ constexpr std::pair<ExitCode, const char*> kExitCodes[] = {
 std::string exit_codes() {
   std::string out =
       "\nCtrl-C stops the job; a second Ctrl-C kills it at once; a third leaves without waiting.\n"
-      "In an allocation of Slurm or SGE the first TERM or USR1 is a notice (--notice-grace).\n"
+      "In an allocation of Slurm or SGE the first TERM, USR1, USR2 or XCPU is a notice "
+      "(--notice-grace).\n"
       "\nExit codes:\n";
   for (const auto& [code, meaning] : kExitCodes)
     out += fmt::format("  {:<5} {}\n", static_cast<int>(code), meaning);
