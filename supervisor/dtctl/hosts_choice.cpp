@@ -136,6 +136,13 @@ Result<ChosenHosts> choose_hosts(const std::string& job_dir,
   if (!choice.launcher.empty()) choice.spec.launcher = *starter_kind(choice.launcher);
   if (!choice.spec.rsh.empty() && choice.launcher.empty() && !job)
     choice.spec.launcher = StarterKind::kCommand;
+  // A job of this machine alone knows no way to others.
+  const auto of_job = all_hosts(choice.spec);
+  const auto is_other = [&of_job](const HostLine& line) {
+    return std::ranges::find(of_job, line.host) == of_job.end();
+  };
+  if (is_job_used && io::is_local(choice.spec) && std::ranges::any_of(*named, is_other))
+    choice.spec.launcher = StarterKind::kSsh;
   if (!is_job_used) {
     choice.spec.allocation.reset();
     auto nodes = take_allocation(choice);

@@ -126,6 +126,9 @@ expect_status 0
 run its_hosts dtctl exec -- 'echo hello'
 expect_status 0
 same its_hosts '[localhost] hello'
+run other dtctl exec -w 127.0.0.250:1 -- 'echo hello'  # not on this machine, as the job's hosts
+expect_status 65
+expect_output other '1 of 1 hosts not reached'
 start local_int dtctl exec -- "sleep 473$$"
 wait_for 10 "pgrep -f '^sleep 473$$' >/dev/null" || fail "not begun: $(output local_int)"
 kill -INT "$PID"
