@@ -7,22 +7,18 @@
 #include <csignal>
 #include <cstdlib>
 #include <exception>
-#include <future>
-#include <memory>
 #include <optional>
 #include <random>
-#include <thread>
 #include <utility>
 
 #include "core/protocol/exit_code.h"
 #include "io/asio.h"
 #include "io/log.h"
+#include "io/volume_answers.h"
 #include "launcher/reach/ways.h"
 
 namespace dt::launcher {
 namespace {
-
-constexpr Duration kVolumeBegins = std::chrono::seconds(20);
 
 std::string new_word() {
   std::random_device random;
@@ -41,17 +37,10 @@ class BrokenPipes {
   sighandler_t before_;
 };
 
-/// A volume that stalls blocks the thread that looks at it, which then ends with the process.
 Result<VolumeProbe> make_probe(const std::string& job_dir) {
-  auto made = std::make_shared<std::promise<Result<VolumeProbe>>>();
-  auto future = made->get_future();
-  std::thread([made, job_dir] {
-    made->set_value(VolumeProbe::make(job_dir, new_word()));
-  }).detach();
-  if (future.wait_for(kVolumeBegins) == std::future_status::ready) return future.get();
-  return fail(ErrorKind::kTimeout,
-              "{}: the volume has not answered for {} s on this machine: is its server there?",
-              job_dir, seconds(kVolumeBegins));
+  if (auto there = io::volume_answers(job_dir, job_dir); !there)
+    return tl::unexpected(there.error());
+  return VolumeProbe::make(job_dir, new_word());
 }
 
 }  // namespace

@@ -4,12 +4,16 @@
 #include <filesystem>
 #include <fstream>
 
+#include "io/volume_answers.h"
+
 namespace dt::launcher {
 
 namespace fs = std::filesystem;
 
 Result<std::string> read_hosts_file(const std::string& path) {
   if (path.empty()) return std::string();
+  if (auto there = io::volume_answers(path, "hosts file " + path); !there)
+    return tl::unexpected(there.error());
   constexpr std::size_t kLargest = std::size_t{16} << 20;
   std::error_code ec;
   if (fs::is_directory(path, ec))

@@ -23,6 +23,7 @@
 #include "io/job/master_folders.h"
 #include "io/log.h"
 #include "io/subprocess.h"
+#include "io/volume_answers.h"
 #include "launcher/check/command.h"
 #include "launcher/cli/allocation_probe.h"
 #include "launcher/cli/console.h"
@@ -45,30 +46,30 @@ namespace fs = std::filesystem;
 /// Longest time from a supervisor's report of the job's end to its exit.
 constexpr std::chrono::seconds kLastWord{20};
 
-/// The folder as the user came there, which other hosts may know only by that name.
-std::string present_folder() {
-  std::error_code ec;
-  const char* logical = std::getenv("PWD");
-  if (logical && *logical == '/' && fs::equivalent(logical, ".", ec)) return logical;
-  return fs::current_path(ec).string();
+std::optional<std::string> variable(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value ? std::optional<std::string>(value) : std::nullopt;
 }
 
-Environment environment() {
-  const auto variable = [](const std::string& name) -> std::optional<std::string> {
-    const char* value = std::getenv(name.c_str());
-    return value ? std::optional<std::string>(value) : std::nullopt;
-  };
-  return {.cwd = present_folder(), .variable = variable, .version = version_text("dtlaunch")};
+/// The folder as the user came there, which other hosts may know only by that name.
+Result<std::string> present_folder() {
+  std::error_code ec;
+  const std::string logical = variable("PWD").value_or("");
+  const std::string physical = fs::current_path(ec).string();
+  if (auto there = io::volume_answers(".", physical); !there) return tl::unexpected(there.error());
+  return logical.starts_with('/') && fs::equivalent(logical, ".", ec) ? logical : physical;
 }
 
 Result<void> check_folder(io::JobSpec& spec) {
-  std::error_code ec;
   spec.job_dir = fs::path(spec.job_dir).lexically_normal().string();
   if (spec.job_dir.size() > 1 && spec.job_dir.back() == '/') spec.job_dir.pop_back();
+  const std::string place = "job folder " + spec.job_dir;
+  if (auto there = io::volume_answers(spec.job_dir, place); !there) return there;
+  std::error_code ec;
   if (!fs::is_directory(spec.job_dir, ec))
-    return fail(ErrorKind::kInvalid, "job folder {}: there is no such folder", spec.job_dir);
+    return fail(ErrorKind::kInvalid, "{}: there is no such folder", place);
   if (::access(spec.job_dir.c_str(), W_OK | X_OK) != 0)
-    return tl::unexpected(errno_error(errno, "job folder " + spec.job_dir));
+    return tl::unexpected(errno_error(errno, place));
   return {};
 }
 
@@ -168,9 +169,13 @@ void print_plan(const io::JobSpec& spec) {
   if (!spec.servers.empty()) print_environment(spec, Role::kServer, spec.servers.front());
 }
 
-int refuse(const Error& error, int exit_code = kExitUsage) {
+int refuse(const Error& error, int exit_code) {
   fmt::print(stderr, "dtlaunch: {}\n", error.message);
   return exit_code;
+}
+
+int refuse(const Error& error) {
+  return refuse(error, error.kind == ErrorKind::kTimeout ? kExitFailure : kExitUsage);
 }
 
 /// What the supervisor opens for `spec`: a connection and files for each host, and some logs and
@@ -273,7 +278,7 @@ int resume(const Options& options) {
         job->spec.job);
     return kExitOk;
   }
-  if (auto found = find_env_values(*job, options.env_file, environment().variable); !found)
+  if (auto found = find_env_values(*job, options.env_file, variable); !found)
     return refuse(found.error());
   if (const auto code = bring_to_end(*job, options.take_over)) return *code;
   if (const int code = check_again(job->spec); code != kExitOk) return code;
@@ -291,13 +296,14 @@ int resume(const Options& options) {
 /// Nothing: start it. Otherwise dtlaunch's exit code.
 std::optional<int> go_on_from_last(io::JobSpec& spec) {
   const auto last = find_last_job(spec.job_dir);
+  if (!last && last.error().kind == ErrorKind::kTimeout) return refuse(last.error());
   const AutoResume decided = auto_resume(last, spec);
   const auto begins = [](const std::string& why) { print_line(fmt::format("{}: it begins", why)); };
   if (!decided.goes_on) {
     begins(decided.why);
     return std::nullopt;
   }
-  const bool is_over = was_ended_by_scheduler(last->spec, spec, environment().variable);
+  const bool is_over = was_ended_by_scheduler(last->spec, spec, variable);
   if (const auto code = bring_to_end(*last, is_over)) return code;
   io::JobSpec past = last->spec;
   if (const auto found = begin_with_checkpoint(past, print_line); !found) {
@@ -334,7 +340,6 @@ void tell_servers(const Options& options, const io::JobSpec& spec) {
 /// The allocation that the options ask for, or that this process is inside of.
 Result<std::optional<Allocation>> allocation_for(const Options& options,
                                                  const std::string& hosts_text) {
-  const VariableOf variable = environment().variable;
   const auto wish = allocation_wish(options, hosts_text, variable);
   if (!wish) return tl::unexpected(wish.error());
   if (wish->how == AllocationWish::How::kNone) return std::optional<Allocation>();
@@ -362,7 +367,7 @@ tl::expected<Planned, int> planned(const Options& options) {
   if (!lines) return tl::unexpected(refuse(lines.error()));
   if (!*allocation) return Planned{std::move(*spec), std::move(*lines)};
   if (spec->allocation)
-    if (auto starts = check_starts(**allocation, environment().variable); !starts)
+    if (auto starts = check_starts(**allocation, variable); !starts)
       return tl::unexpected(refuse(starts.error()));
   const std::string line = placement_line(options, *spec, **allocation);
   if (!line.empty() && (!spec->quiet || options.dry_run)) fmt::print(stderr, "{}\n", line);
@@ -389,17 +394,21 @@ CheckOutcome check(const Options& options, const Planned& job) {
 }
 
 int run(const std::vector<std::string>& words) {
+  const auto cwd = present_folder();
+  if (!cwd) return refuse(cwd.error());
+  const Environment environment{
+      .cwd = *cwd, .variable = variable, .version = version_text("dtlaunch")};
   if (words.empty()) {
-    fmt::print(stderr, "{}", *parse_options({"--help"}, environment())->answer);
+    fmt::print(stderr, "{}", *parse_options({"--help"}, environment)->answer);
     return kExitUsage;
   }
-  auto options = parse_options(words, environment());
+  auto options = parse_options(words, environment);
   if (!options) return refuse(options.error());
   if (options->answer) {
     fmt::print("{}", *options->answer);
     return kExitOk;
   }
-  if (const auto step = larger_step(environment().variable)) {
+  if (const auto step = larger_step(variable)) {
     if (step->is_speaker) fmt::print(stderr, "dtlaunch: {}\n", step->why);
     return kExitUsage;
   }
@@ -412,8 +421,7 @@ int run(const std::vector<std::string>& words) {
     print_plan(*spec);
     return kExitOk;
   }
-  if (auto usable = check_starters(*spec, environment().variable); !usable)
-    return refuse(usable.error());
+  if (auto usable = check_starters(*spec, variable); !usable) return refuse(usable.error());
   if (options->action == Action::kCheck) return check(*options, *job).exit_code;
   if (!options->preflight.empty()) {
     const CheckOutcome outcome = check(*options, *job);

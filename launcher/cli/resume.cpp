@@ -20,6 +20,7 @@
 #include "io/job/checkpoint_check.h"
 #include "io/job/checkpoint_manifest.h"
 #include "io/process_tree.h"
+#include "io/volume_answers.h"
 
 namespace dt::launcher {
 namespace {
@@ -145,6 +146,8 @@ void wait_for_end(const LastJob& job, std::chrono::milliseconds limit) {
 }
 
 Result<LastJob> find_last_job(const std::string& job_dir) {
+  if (auto there = io::volume_answers(job_dir, "job folder " + job_dir); !there)
+    return tl::unexpected(there.error());
   auto pointer = io::read_job_pointer(job_dir);
   if (!pointer && pointer.error().kind == ErrorKind::kUnavailable)
     return fail(ErrorKind::kInvalid, "no job was ever started in {}", job_dir);

@@ -6,6 +6,7 @@
 
 #include "io/job/spec.h"
 #include "supervisor/dtctl/file_tail.h"
+#include "supervisor/dtctl/find_job.h"
 
 namespace dt::supervisor::ctl {
 
@@ -48,12 +49,16 @@ Error no_answer(const Arguments& args, const io::JobPointer& job) {
 }
 
 io::awaitable<Result<Connected>> connect(Arguments args) {
-  auto job = io::read_job_pointer(args.job_dir);
+  auto job = find_job(args.job_dir);
   if (!job) co_return tl::unexpected(job.error());
-  if (job->ended) co_return tl::unexpected(no_answer(args, *job));
-  auto client = co_await io::ControlClient::connect(job->socket);
-  if (!client) co_return tl::unexpected(no_answer(args, *job));
-  Connected connected{std::move(*job), std::move(*client)};
+  co_return co_await connect(std::move(args), std::move(*job));
+}
+
+io::awaitable<Result<Connected>> connect(Arguments args, io::JobPointer job) {
+  if (job.ended) co_return tl::unexpected(no_answer(args, job));
+  auto client = co_await io::ControlClient::connect(job.socket);
+  if (!client) co_return tl::unexpected(no_answer(args, job));
+  Connected connected{std::move(job), std::move(*client)};
   co_return std::move(connected);
 }
 

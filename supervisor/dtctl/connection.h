@@ -20,7 +20,9 @@ struct Connected {
   std::unique_ptr<io::ControlClient> client;
 };
 
+/// To the supervisor of the folder's job, or of `job`, which was found there.
 io::awaitable<Result<Connected>> connect(Arguments args);
+io::awaitable<Result<Connected>> connect(Arguments args, io::JobPointer job);
 
 /// The reply to a request; a refusal, kDenied, has the supervisor's own words.
 io::awaitable<Result<std::string>> ask(io::ControlClient& client, std::string op,

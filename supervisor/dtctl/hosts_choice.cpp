@@ -6,7 +6,6 @@
 #include <set>
 
 #include "io/job/flags.h"
-#include "io/job/job_pointer.h"
 #include "launcher/cli/allocation_probe.h"
 #include "launcher/cli/hosts_file.h"
 #include "launcher/cli/placement.h"

@@ -41,12 +41,15 @@ bool is_taken_over(const std::string& job_dir, const std::string& job) {
 
 }  // namespace
 
+std::vector<std::string> state_dirs_of(const std::string& job) {
+  return {io::default_state_dir(job), io::shared_state_home() + "/" + job};
+}
+
 JobHere look_at_job(const std::string& name) {
   JobHere job;
   job.name = name;
   job.socket = io::default_runtime_dir(name) + "/control";
-  for (const std::string& folder :
-       {io::default_state_dir(name), io::shared_state_home() + "/" + name}) {
+  for (const std::string& folder : state_dirs_of(name)) {
     const auto spec = io::read_spec(folder + "/spec.json");
     if (!spec) continue;
     job.socket = spec->socket;

@@ -25,6 +25,9 @@ struct JobHere {
 [[nodiscard]] JobHere look_at_job(const std::string& name);
 [[nodiscard]] std::vector<JobHere> look_at_jobs(const std::vector<std::string>& names);
 
+/// Where this machine as the job's master has its state, if it is the master.
+[[nodiscard]] std::vector<std::string> state_dirs_of(const std::string& job);
+
 /// The names of all jobs that have files on this machine as a master.
 [[nodiscard]] std::vector<std::string> jobs_here();
 

@@ -7,9 +7,9 @@
 #include "core/protocol/exit_code.h"
 #include "io/asio.h"
 #include "io/job/control_client.h"
-#include "io/job/job_pointer.h"
 #include "io/job/spec.h"
 #include "io/within.h"
+#include "supervisor/dtctl/find_job.h"
 
 namespace dt::supervisor {
 namespace {
@@ -27,7 +27,7 @@ constexpr auto kPause = 10ms;
 class JobWait {
  public:
   explicit JobWait(WaitOptions options) : options_(std::move(options)) {
-    const auto job = io::read_job_pointer(options_.job_dir);
+    const auto job = find_job(options_.job_dir);
     if (options_.for_start && job && job->ended) earlier_ = job->job;
     counts_events_ = std::any_of(options_.conditions.begin(), options_.conditions.end(),
                                  [](const Condition& c) { return c.is_about_events(); });
@@ -36,7 +36,7 @@ class JobWait {
   /// Returns an error only if it was cancelled.
   io::awaitable<Result<Waited>> follow() {
     for (;;) {
-      const auto job = io::read_job_pointer(options_.job_dir);
+      const auto job = find_job(options_.job_dir);
       const bool is_there = job && !(job->ended && job->job == earlier_);
       if (!is_there && !options_.for_start)
         co_return Waited{kExitNoJob, job ? fmt::format("no job is running in {}", options_.job_dir)
@@ -148,7 +148,7 @@ class JobWait {
   static constexpr std::uint64_t kAllEvents = ~std::uint64_t{0};
   /// Reads the unseen events of events.jsonl, up to number `end`.
   void read_events(std::uint64_t end) {
-    const auto job = io::read_job_pointer(options_.job_dir);
+    const auto job = read_pointer(options_.job_dir);
     if (!job) return;
     std::ifstream file(io::events_file(options_.job_dir, job->job));
     for (std::string line; std::getline(file, line);) {

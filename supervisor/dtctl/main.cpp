@@ -10,11 +10,12 @@
 #include "io/asio.h"
 #include "io/descriptor_limit.h"
 #include "io/flags.h"
-#include "io/job/job_pointer.h"
 #include "io/spelling.h"
+#include "io/volume_answers.h"
 #include "supervisor/dtctl/clean.h"
 #include "supervisor/dtctl/commands.h"
 #include "supervisor/dtctl/exec.h"
+#include "supervisor/dtctl/find_job.h"
 #include "supervisor/dtctl/hosts_choice.h"
 
 namespace dt::supervisor::ctl {
@@ -104,7 +105,9 @@ io::Flags flags_of(Arguments& args) {
 std::string job_folder(const std::string& given_dir, const io::Given& given) {
   std::string folder = absolute_folder(given_dir);
   std::error_code ec;
-  if (given.has("job-dir") && !std::filesystem::is_directory(folder, ec))
+  // While the volume stalls, the command does without it or reports that.
+  if (given.has("job-dir") && io::volume_answers(folder, folder, kVolumePatience) &&
+      !std::filesystem::is_directory(folder, ec))
     throw Failed{
         {ErrorKind::kInvalid, fmt::format("--job-dir {}: there is no such folder", folder)},
         kExitUsage};

@@ -8,6 +8,7 @@
 #include "supervisor/dtctl/commands.h"
 #include "supervisor/dtctl/connection.h"
 #include "supervisor/dtctl/file_tail.h"
+#include "supervisor/dtctl/find_job.h"
 #include "supervisor/dtctl/job_wait.h"
 #include "supervisor/dtctl/metrics_text.h"
 #include "supervisor/dtctl/status_text.h"
@@ -23,7 +24,7 @@ namespace {
 /// The status of a folder in which no job answers, as `status --json` prints it.
 std::string no_status(const Arguments& args, const Error& why) {
   json out{{"ok", false}, {"state", "none"}, {"error", why.message}};
-  if (const auto job = io::read_job_pointer(args.job_dir)) {
+  if (const auto job = read_pointer(args.job_dir)) {
     out["job"] = job->job;
     out["state"] = job->ended ? "ended" : "unreachable";
     if (job->ended) out["exit_code"] = job->ended->exit_code;

@@ -10,6 +10,7 @@
 #include "launcher/cli/supervisor_process.h"
 #include "supervisor/dtctl/commands.h"
 #include "supervisor/dtctl/connection.h"
+#include "supervisor/dtctl/find_job.h"
 
 namespace dt::supervisor::ctl {
 
@@ -37,17 +38,17 @@ io::awaitable<int> watch_console(Connected to, bool show) {
 }
 
 /// Restarts a supervisor that died without a dtlaunch to restart it. Its lock keeps a second one
-/// from getting ready.
-io::awaitable<void> revive(Arguments args) {
-  const io::JobPointer job = need(io::read_job_pointer(args.job_dir), kExitNoJob);
-  if (job.ended || other_owner(args.job_dir)) throw Failed{no_answer(args, job), kExitNoJob};
+/// from getting ready. Returns the job.
+io::awaitable<io::JobPointer> revive(Arguments args) {
+  const io::JobPointer job = need(find_job(args.job_dir), kExitNoJob);
   auto client = co_await io::ControlClient::connect(job.socket);
   if (client) {
     // One that is just being killed still has its socket: only an answer counts.
     auto reply = co_await ask(**client, "status");
-    if (reply || reply.error().kind == ErrorKind::kDenied) co_return;
+    if (reply || reply.error().kind == ErrorKind::kDenied) co_return job;
     if (reply.error().kind != ErrorKind::kClosed) throw Failed{reply.error(), kExitNoJob};
   }
+  if (job.ended || other_owner(args.job_dir)) throw Failed{no_answer(args, job), kExitNoJob};
   const std::string file = job.state_dir + "/spec.json";
   if (::access(file.c_str(), R_OK) != 0) throw Failed{no_answer(args, job), kExitNoJob};
   const io::JobSpec spec = need(io::read_spec(file), kExitNoJob);
@@ -56,6 +57,7 @@ io::awaitable<void> revive(Arguments args) {
   if (!started) throw Failed{{ErrorKind::kUnavailable, started.error().why}, kExitNoJob};
   fmt::print("The supervisor of job {} had died; it is back (pid {})\n", job.job,
              (*started)->pid());
+  co_return job;
 }
 
 /// "dtctl stop by root on pts/3".
@@ -86,9 +88,9 @@ io::awaitable<int> resume(Arguments args) {
 }
 
 io::awaitable<int> stop(Arguments args) {
-  co_await revive(args);
-  Connected follower = need(co_await connect(args), kExitNoJob);
-  const Connected to = need(co_await connect(args), kExitNoJob);
+  const io::JobPointer job = co_await revive(args);
+  Connected follower = need(co_await connect(args, job), kExitNoJob);
+  const Connected to = need(co_await connect(args, job), kExitNoJob);
   need(co_await ask(*follower.client, "console"));
   json request{{"force", args.force},
                {"why", by_whom(args.force ? "stop --force" : "stop")},

@@ -21,7 +21,38 @@ sleep 13  # how long it stalls, not a wait
 kill -CONT "$sftp"
 awaits term=2
 some_epochs 2
-end_job
+
+say 'while it stalls, dtctl asks the supervisor all the same, and a new dtlaunch ends with the reason'
+kill -STOP "$sftp"
+cd /
+start check dtlaunch --check=quick --job-dir "$JOB" -n 1 true
+CHECK=$PID
+start hosts dtlaunch -H "$JOB/hosts" -n 1 true
+HOSTS=$PID
+start resume dtlaunch --resume "$JOB"
+RESUME=$PID
+start events dtctl --job-dir "$JOB" events
+EVENTS=$PID
+run status timeout 60 dtctl --job-dir "$JOB" status
+expect_status 0
+expect_output status 'the shared volume has not answered for'
+run wait timeout 60 dtctl --job-dir "$JOB" wait 'workers=1' --timeout 20
+expect_status 0
+finished dtctl "$EVENTS" 30
+expect_status 3
+expect_output events "job folder $JOB: the volume has not answered for 5 s on this machine"
+for one in "check $CHECK" "hosts $HOSTS" "resume $RESUME"; do
+  finished "${one% *}" "${one#* }" 30
+  expect_status 1
+  expect_output "${one% *}" "$JOB.*: the volume has not answered for 20 s on this machine: is its server there"
+done
+run stop timeout 60 dtctl --job-dir "$JOB" stop
+expect_status 0
+kill -CONT "$sftp"
+cd "$JOB"
+finished dtlaunch "$JOB_PID" 60
+expect_status 130
+expect_nothing_left
 
 say "a home on such a volume does not keep the journal"
 run away env -u XDG_STATE_HOME HOME="$JOB" dtlaunch -n 1 -s 0 true

@@ -1,0 +1,43 @@
+#include "supervisor/dtctl/find_job.h"
+
+#include <optional>
+
+#include "io/job/spec.h"
+#include "io/volume_answers.h"
+#include "supervisor/dtctl/job_standing.h"
+
+namespace dt::supervisor {
+namespace {
+
+std::optional<io::JobPointer> job_that_runs_here(const std::string& job_dir) {
+  for (const std::string& name : jobs_here()) {
+    for (const std::string& state_dir : state_dirs_of(name)) {
+      const auto spec = io::read_spec(state_dir + "/spec.json");
+      if (!spec || spec->job_dir != job_dir || !io::somebody_listens(spec->socket).value_or(false))
+        continue;
+      io::JobPointer job;
+      job.job = name;
+      job.socket = spec->socket;
+      job.state_dir = state_dir;
+      return job;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<io::JobPointer> read_pointer(const std::string& job_dir) {
+  if (auto there = io::volume_answers(job_dir, "job folder " + job_dir, kVolumePatience); !there)
+    return tl::unexpected(there.error());
+  return io::read_job_pointer(job_dir);
+}
+
+Result<io::JobPointer> find_job(const std::string& job_dir) {
+  auto pointer = read_pointer(job_dir);
+  if (pointer || pointer.error().kind != ErrorKind::kTimeout) return pointer;
+  if (auto job = job_that_runs_here(job_dir)) return std::move(*job);
+  return pointer;
+}
+
+}  // namespace dt::supervisor
