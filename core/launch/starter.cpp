@@ -13,7 +13,7 @@ constexpr std::string_view kCommandWord = "{command}";
 /// As sshd's of the shell dtlaunch was called in: an agent would take its master for its host.
 constexpr const char* kOfSsh[] = {"SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY"};
 
-StarterCommand local_words() { return {{kHostShell}, {}}; }
+StarterCommand local_words() { return {.argv = {kHostShell}, .without = {}, .with = {}}; }
 
 StarterCommand slurm_words(const Starter& starter, std::string_view host) {
   StarterCommand out;
@@ -36,11 +36,18 @@ StarterCommand slurm_words(const Starter& starter, std::string_view host) {
 /// is its first task; so nothing more is asked of SGE there.
 StarterCommand sge_words(const Starter& starter, std::string_view host) {
   if (host == starter.here) return local_words();
-  return {{"qrsh", "-inherit", "-noshell", "-V", std::string(host), kHostShell}, {}};
+  StarterCommand out;
+  out.argv = {"qrsh", "-inherit", "-noshell", "-V", std::string(host), kHostShell};
+  return out;
 }
 
 StarterCommand mpi_words(std::string_view host) {
-  return {{"mpirun", "-np", "1", "--host", std::string(host), "--bind-to", "none", kHostShell}, {}};
+  StarterCommand out;
+  out.argv = {"mpirun", "-np", "1", "--host", std::string(host), "--bind-to", "none", kHostShell};
+  // In a Slurm allocation mpirun starts its daemons by srun, whose step waits for ever for the
+  // resources of the one before.
+  out.with = {"SLURM_OVERLAP=1"};
+  return out;
 }
 
 StarterCommand kubernetes_words(const Starter& starter, std::string_view host) {

@@ -41,6 +41,8 @@ struct StarterCommand {
   /// Variables that are taken from the program's environment; "*" stands for any text. They are
   /// options of the program, meant for the user's own use of it.
   std::vector<std::string> without;
+  /// NAME=VALUE: what is added to it.
+  std::vector<std::string> with;
 };
 
 /// How a kind treats what it starts.

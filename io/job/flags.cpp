@@ -127,6 +127,14 @@ Flags job_flags(JobSpec& spec) {
        .manual = "The command of --rsh passes on every byte at once. Without it what is sent is "
            "wrapped, so that it also comes through a program that passes on whole lines only, as "
            "`srun`(1) does.", .json = "rsh_binary"},
+      {.name = "pod-namespace", .value = "NAME", .to = &spec.pod_namespace,
+       .help = "of pods (via=kubernetes); default: that of kubectl's context",
+       .manual = "The namespace of pods (*via=kubernetes*); by default that of kubectl's context.",
+       .json = "pod_namespace"},
+      {.name = "container", .value = "NAME", .to = &spec.container,
+       .help = "of pods; default: each pod's first one",
+       .manual = "The container of each pod in which processes start; by default its first one.",
+       .json = "container"},
     }},
     {"ssh", {
       {.name = "ssh-port", .value = "PORT", .to = &ssh.port, .least = 1,

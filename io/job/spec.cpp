@@ -296,6 +296,8 @@ Starter starter_for(const JobSpec& spec, StarterKind kind) {
   if (kind == StarterKind::kSge && spec.allocation) starter.here = this_node(*spec.allocation);
   starter.rsh = spec.rsh;
   starter.rsh_binary = spec.rsh_binary;
+  starter.pod_namespace = spec.pod_namespace;
+  starter.container = spec.container;
   return starter;
 }
 

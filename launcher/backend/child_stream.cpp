@@ -157,9 +157,14 @@ std::vector<char*> environment_of(const ChildProgram& program) {
   std::vector<char*> all;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
-    if (!program.is_without || !program.is_without(text.substr(0, text.find('='))))
-      all.push_back(*entry);
+    const std::string_view name = text.substr(0, text.find('='));
+    const auto replaces = [name](std::string_view other) {
+      return other.substr(0, other.find('=')) == name;
+    };
+    if (std::ranges::any_of(program.with, replaces)) continue;
+    if (!program.is_without || !program.is_without(name)) all.push_back(*entry);
   }
+  for (const std::string& entry : program.with) all.push_back(const_cast<char*>(entry.c_str()));
   all.push_back(nullptr);
   return all;
 }

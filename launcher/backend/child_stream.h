@@ -18,7 +18,8 @@ struct ChildProgram {
   std::vector<std::string> argv;
   /// Which of this process's variables it does not get, by their names; null: it gets all.
   std::function<bool(std::string_view)> is_without;
-  bool dies_with_us = true;  ///< The kernel kills it when this process ends.
+  std::vector<std::string> with;  ///< NAME=VALUE: further ones, which win over this process's.
+  bool dies_with_us = true;       ///< The kernel kills it when this process ends.
 };
 
 /// Starts the program in a session of its own: Ctrl-C at the terminal does not reach it. When the

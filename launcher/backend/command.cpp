@@ -200,6 +200,7 @@ awaitable<Result<std::unique_ptr<ExecStream>>> StarterExec::open(Host host, std:
   ChildProgram child;
   child.argv = command->argv;
   child.is_without = [&command](std::string_view name) { return is_without(*command, name); };
+  child.with = command->with;
   auto stream = start_child(co_await io::asio::this_coro::executor, child);
   if (!stream) {
     const char* package = traits_of(starter_).package;

@@ -73,5 +73,19 @@ for how in 'Ctrl-C' 'dtlaunch and its supervisor are killed'; do
   fi
   STEP=0.5 wait_for 10 '[ -z "$(of_nodes)" ]' || fail "left: $(of_nodes)"
 done
+
+say "by mpirun, which starts its daemons by srun: a command beside the job does not wait for it"
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export SLURM_JOBID=$SLURM_JOB SLURM_NODELIST=$SLURM_JOB_NODELIST SLURM_NNODES=2 SLURM_TASKS_PER_NODE='1(x2)'  # mpirun's
+rm -rf .dtlaunch host_worker*
+echo n2 >"$T/by-mpirun"
+train -n 1 -H "$T/by-mpirun" --launcher mpi --
+run command in_slurm dtctl exec --timeout 20 -- echo done
+expect_status 0
+expect_output command '^.n2. done'
+kill -INT "$JOB_PID"
+finished dtlaunch "$JOB_PID" 20
+expect_status 130
+STEP=0.5 wait_for 10 '[ -z "$(of_nodes)" ]' || fail "left: $(of_nodes)"
 in_slurm scancel "$SLURM_JOB"
 STEP=0.5 wait_for 20 '! left_over | grep -q slurmstepd' || fail "Slurm's steps do not end: $(left_over)"

@@ -47,7 +47,7 @@ cat >"$T/bin/kubectl" <<'EOT'
 #!/bin/sh
 echo "$*" >>"$KUBECTL_WORDS"
 echo $$ >"$KUBECTL_WORDS.pid"
-[ "$*" = "exec -i trainer-0 -- /bin/sh" ] || { echo "error: pods \"$3\" not found" >&2; exit 1; }
+[ "$*" = "exec -i -n team trainer-0 -c main -- /bin/sh" ] || { echo "error: pods \"$5\" not found" >&2; exit 1; }
 exec /bin/sh
 EOT
 chmod +x "$T/bin/kubectl"
@@ -58,7 +58,7 @@ cd "$(mktemp -d "$T/job.XXXXXX")"
 JOB=$PWD
 rm -f "$T"/w*.jsonl
 remote=$(cut -d' ' -f1 "$T/hosts")
-train -n 1 -H "$T/hosts" "${SSH_OPTIONS[@]}" --
+train -n 1 -H "$T/hosts" "${SSH_OPTIONS[@]}" --pod-namespace team --container main --
 echo 'localhost via=mpi' >>host_worker
 changed "ADDED localhost"
 echo 'trainer-0 via=kubernetes' >>host_worker
@@ -71,5 +71,5 @@ sed -i '/via=mpi/d; /trainer-9/d' host_worker
 changed "ADDED localhost" "ADDED trainer-0" "REMOVED localhost"
 members 0,2
 worker_log once "$T/w0.jsonl"
-grep -qx 'exec -i trainer-0 -- /bin/sh' "$KUBECTL_WORDS" || fail "kubectl's words: $(cat "$KUBECTL_WORDS")"
+grep -qx 'exec -i -n team trainer-0 -c main -- /bin/sh' "$KUBECTL_WORDS" || fail "kubectl's words: $(cat "$KUBECTL_WORDS")"
 end_job

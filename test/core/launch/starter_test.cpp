@@ -41,6 +41,8 @@ TEST_CASE("starter: the words of each row", "[starter]") {
   sge.here = "h1";
   CHECK(words(sge) == "/bin/sh");
   CHECK(words(of(StarterKind::kMpi)) == "mpirun -np 1 --host h1 --bind-to none /bin/sh");
+  CHECK(starter_command(of(StarterKind::kMpi), "h1")->with ==
+        std::vector<std::string>{"SLURM_OVERLAP=1"});
   Starter pods = of(StarterKind::kKubernetes);
   CHECK(words(pods) == "kubectl exec -i h1 -- /bin/sh");
   pods.pod_namespace = "train";
