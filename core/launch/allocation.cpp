@@ -232,6 +232,15 @@ std::optional<std::string> sge_job_folder(const VariableOf& variable) {
   return folder;
 }
 
+bool is_over(const Answer& squeue) {
+  if (!squeue.is_there) return squeue.text.find("nvalid job id") != std::string::npos;
+  constexpr Text kEnds[] = {"BOOT_FAIL", "CANCELLED", "COMPLETED",     "DEADLINE", "FAILED",
+                            "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "TIMEOUT"};
+  return std::ranges::all_of(parse_squeue(squeue.text), [&kEnds](const JobLine& line) {
+    return std::ranges::find(kEnds, line.state) != std::end(kEnds);
+  });
+}
+
 Result<Allocation> slurm_allocation(const VariableOf& variable, const Answer& squeue) {
   Allocation found;
   found.kind = StarterKind::kSlurm;

@@ -68,6 +68,9 @@ struct Answer {
 /// The format that squeue is asked for with `-h -j JOB -o`.
 inline constexpr const char* kSqueueFormat = "%T|%e|%N";
 
+/// Whether the job that squeue was asked about is no more. False while that is not known.
+[[nodiscard]] bool is_over(const Answer& squeue);
+
 /// Errors are kInvalid and contain the remedy. `squeue`: the answer about slurm_job().
 [[nodiscard]] Result<Allocation> slurm_allocation(const VariableOf& variable, const Answer& squeue);
 /// `hostfile`: the content of sge_hostfile().

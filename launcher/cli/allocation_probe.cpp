@@ -5,10 +5,12 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
 #include "io/fd.h"
+#include "io/line_prefixer.h"
 #include "launcher/cli/scheduler_program.h"
 
 namespace dt::launcher {
@@ -62,6 +64,22 @@ Result<std::optional<Allocation>> find_allocation(std::optional<StarterKind> kin
   if (hostfile && kind.value_or(StarterKind::kSge) == StarterKind::kSge)
     found.push_back(sge_allocation(variable, read_hostfile(*hostfile)));
   return only_one(found);
+}
+
+std::string forget_ended_jobs(const VariableOf& variable) {
+  std::string gone;
+  const auto forget = [&gone, &variable](const char* name) {
+    gone +=
+        fmt::format("{}{}={}", gone.empty() ? "" : " and ", name, io::printable(*variable(name)));
+    ::unsetenv(name);
+  };
+  const auto slurm = slurm_job(variable);
+  if (slurm && is_over(ask_scheduler("squeue", {"-h", "-j", *slurm, "-o", kSqueueFormat})))
+    forget("SLURM_JOB_ID");
+  const auto hostfile = sge_hostfile(variable);
+  if (hostfile && ::access(hostfile->c_str(), F_OK) != 0 && errno == ENOENT) forget("PE_HOSTFILE");
+  if (gone.empty()) return gone;
+  return fmt::format("{} in this shell is of a scheduler's job that is over: it is ignored", gone);
 }
 
 Result<void> check_starts(const Allocation& allocation, const VariableOf& variable) {

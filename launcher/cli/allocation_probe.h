@@ -15,6 +15,10 @@ namespace dt::launcher {
 [[nodiscard]] Result<std::optional<Allocation>> find_allocation(std::optional<StarterKind> kind,
                                                                 const VariableOf& variable);
 
+/// Takes the variables of scheduler's jobs that are over from this process's environment: a signal
+/// is no notice of theirs any more. Returns a sentence about them, or nothing.
+std::string forget_ended_jobs(const VariableOf& variable);
+
 /// Whether the scheduler lets the job start anything on all of these hosts; the error says what to
 /// do.
 [[nodiscard]] Result<void> check_starts(const Allocation& allocation, const VariableOf& variable);

@@ -428,6 +428,9 @@ int run(const std::vector<std::string>& words) {
     if (outcome.exit_code != kExitOk) return outcome.exit_code;
     spec->preflight = outcome.reference;
   }
+  if (!spec->allocation)
+    if (const std::string forgotten = forget_ended_jobs(variable); !forgotten.empty())
+      print_line(forgotten);
   tell_servers(*options, *spec);
   const auto of_last = options->auto_resume ? go_on_from_last(*spec) : std::nullopt;
   const int code = of_last ? *of_last : start(std::move(*spec));

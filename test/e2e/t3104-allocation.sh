@@ -81,6 +81,12 @@ wait_for 10 '[ -z "$(in_slurm squeue -h -j "$SLURM_JOB" -t running,completing 2>
 run stale inside 'n[1-2]' dtlaunch -s 0 true
 expect_status 2
 expect_output stale "^dtlaunch: (SLURM_JOB_ID is $SLURM_JOB, |Slurm job $SLURM_JOB is ).*unset SLURM_JOB_ID"
+start over "${SLURM_NS[@]}" env SLURM_JOB_ID="$SLURM_JOB" SLURM_JOB_NODELIST="n[1-2]" dtlaunch --launcher local -n 1 -s 0 sleep 60
+wait_for 10 'grep -q "Launching worker" "$T/over.out"' || fail "no worker: $(output over)"
+expect_output over "^dtlaunch: SLURM_JOB_ID=$SLURM_JOB in this shell is of a scheduler's job that is over: it is ignored"
+kill -TERM "$PID"
+finished dtlaunch "$PID" 10
+expect_status 130
 run unset in_slurm dtlaunch -n 1 -s 0 echo said
 expect_status 0
 expect_output unset '\[worker 0 localhost\] said$'

@@ -128,6 +128,17 @@ TEST_CASE("allocation: unreadable task counts are an error at their column", "[a
   CHECK_THAT(tasks_of("n1", "99999999999"), Contains("is no number of tasks"));
 }
 
+TEST_CASE("allocation: a Slurm job is over if Slurm says so, not if it does not answer",
+          "[allocation]") {
+  CHECK(is_over({true, ""}));
+  CHECK(is_over({false, "slurm_load_jobs error: Invalid job id specified"}));
+  CHECK(is_over({true, "CANCELLED|2026-11-20T10:00:00|n[1-2]\nTIMEOUT|N/A|n3\n"}));
+  CHECK_FALSE(is_over({true, "CANCELLED|N/A|\nRUNNING|2026-11-20T10:00:00|n[1-2]\n"}));
+  CHECK_FALSE(is_over({true, "COMPLETING|2026-11-20T10:00:00|n1\n"}));
+  CHECK_FALSE(is_over({false, "Unable to contact slurm controller (connect failure)"}));
+  CHECK_FALSE(is_over({false, "squeue is not in PATH"}));
+}
+
 TEST_CASE("allocation: a Slurm job counts only while squeue says it runs on these nodes",
           "[allocation]") {
   const auto asked = [](Answer squeue) {
