@@ -35,6 +35,8 @@ void Checkers::check_one(const NoticeTaken& r, Time) {
   const auto known = leaving_.find(r.host);
   if (known != leaving_.end() && r.deadline_ns >= known->second)
     fail("a notice takes the place of one with an earlier deadline");
+  if (r.host && r.host == master && r.deadline_ns != kNoDeadline)
+    fail(fmt::format("{} is taken for one host of many, and the supervisor is on it", *r.host));
   leaving_[r.host] = r.deadline_ns;
   if (r.host) {
     on_doubt(*r.host);

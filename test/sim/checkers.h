@@ -81,6 +81,7 @@ class Checkers {
   std::size_t keep_checkpoints = 0;   ///< --keep-checkpoints
   bool rolls_back = false;
   Duration notice_margin{};          ///< --notice-margin
+  std::optional<Host> master;        ///< The supervisor's host, if it has a part in the job.
   std::optional<Epoch> first_epoch;  ///< Epoch of the checkpoint that the job began with.
   /// Workers restart as a group; the job's options.
   std::optional<JobOptions> group;

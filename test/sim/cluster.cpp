@@ -25,12 +25,16 @@ Cluster::Cluster(std::uint64_t seed, bool trace, bool cuts, bool restarts)
   plan_group();
   faults_.notice = notice_rng_.chance(0.3) ? 1 : 0;
   options_.notice_margin = notice_rng_.time(0s, 2s);
+  Random master_rng(seed ^ 0x6a09e667f3);
+  if (faults_.notice > 0 && master_rng.chance(0.3))
+    options_.master = machines_[master_rng.between(0, machines_.size() - 1)].host;
   checkers_.emplace(options_.workers, options_.servers.size());
   checkers_->futile_restarts = options_.max_futile_restarts;
   checkers_->rolls_back = options_.rolls_back;
   checkers_->keep_checkpoints = options_.keep_checkpoints;
   checkers_->first_epoch = options_.first_epoch;
   checkers_->notice_margin = options_.notice_margin;
+  checkers_->master = options_.master;
   if (restarts_) checkers_->group = options_;
 }
 
