@@ -15,6 +15,7 @@
 #include "io/descriptor_limit.h"
 #include "io/flags.h"
 #include "io/job/control_protocol.h"
+#include "io/notice_signals.h"
 #include "io/subprocess.h"
 #include "launcher/backend/local.h"
 #include "launcher/backend/ssh/ssh.h"
@@ -101,6 +102,8 @@ std::unique_ptr<launcher::Backend> make_backend(io::asio::io_context& context,
 }
 
 int run_job(supervisor::SupervisorOptions options) {
+  // A TERM of the scheduler's reaches dtlaunch, too, which gives a notice, or stops the job.
+  const bool leaves_term = options.owned && io::is_in_allocation();
   io::asio::io_context context(1);
   io::FdLog log(STDERR_FILENO);
   auto backend = make_backend(context, options, log);
@@ -111,6 +114,7 @@ int run_job(supervisor::SupervisorOptions options) {
   std::function<void()> wait_for_signal = [&] {
     signals.async_wait([&](const boost::system::error_code& ec, int signal) {
       if (ec) return;
+      if (signal == SIGTERM && leaves_term) return wait_for_signal();
       const std::string why = fmt::format("stopped by signal {}", signal);
       if (std::exchange(is_stopping, true))
         supervisor->kill(why);
@@ -129,6 +133,7 @@ int main(int argc, char** argv) {
   io::raise_descriptor_limit();
   // A dtlaunch or an sshd that has ended shows as an error of the write.
   ::signal(SIGPIPE, SIG_IGN);
+  if (io::is_in_allocation()) io::ignore_notices();  // they are for dtlaunch
   ::signal(SIGXFSZ, SIG_IGN);  // a file beyond ulimit -f is an error of its write, like a full disk
   CommandLine line;
   const io::Flags flags = flags_of(line);

@@ -248,6 +248,12 @@ Result<Allocation> slurm_allocation(const VariableOf& variable, const Answer& sq
   if (!parse_number<std::uint64_t>(found.job))
     return fail(ErrorKind::kInvalid, "SLURM_JOB_ID is \"{}\": a number was expected ({})",
                 shown(found.job), kHereOnly);
+  if (const auto size = given(variable, "SLURM_HET_SIZE"))
+    return fail(
+        ErrorKind::kInvalid,
+        "Slurm job {} is heterogeneous, of {} components: dtlaunch takes the nodes of a job "
+        "of one component (name them with -H for --launcher ssh, or {})",
+        found.job, shown(*size), kHereOnly);
   const auto list = given(variable, "SLURM_JOB_NODELIST");
   if (!list)
     return fail(ErrorKind::kInvalid,

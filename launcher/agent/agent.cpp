@@ -15,6 +15,7 @@
 #include "core/launch/allocation.h"
 #include "core/protocol/gpu_health.h"
 #include "io/clock.h"
+#include "io/notice_signals.h"
 #include "io/nvml.h"
 #include "io/process_tree.h"
 #include "io/task_group.h"
@@ -25,7 +26,6 @@
 #include "launcher/agent/machine.h"
 #include "launcher/agent/output_pump.h"
 #include "launcher/bundle_use.h"
-#include "launcher/notice_signals.h"
 #include "launcher/prune.h"
 
 namespace dt::launcher {
@@ -404,7 +404,7 @@ class Agent {
     asio::signal_set signals(executor_, SIGTERM, SIGINT);
     const bool has_notices = options_.notice_grace > Duration{};
     if (has_notices)
-      for (const int number : kNoticeSignals) signals.add(number);
+      for (const int number : io::kNoticeSignals) signals.add(number);
     for (;;) {
       auto [ec, number] = co_await signals.async_wait(tok);
       if (ec) co_return;

@@ -17,7 +17,7 @@ struct AgentOptions {
   std::string host;       ///< As written by the user.
   bool is_first = false;  ///< No agent of the job ran there before: nothing is left of one.
   Duration lonely_timeout = std::chrono::seconds(60);  ///< Never attached for so long: exit.
-  /// TERM, USR1, USR2 and XCPU say that the host goes away after that (launcher/notice_signals.h);
+  /// TERM, USR1, USR2 and XCPU say that the host goes away after that (io/notice_signals.h);
   /// 0: TERM is an order to stop, as INT and a second TERM always are. A bridge passes it on to the
   /// agent that it starts only where those signals are a scheduler's.
   Duration notice_grace{};

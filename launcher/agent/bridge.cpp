@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "io/notice_signals.h"
 #include "io/process_tree.h"
 #include "io/subprocess.h"
 #include "launcher/agent/carry.h"
@@ -24,7 +25,6 @@
 #include "launcher/agent/stand_aside.h"
 #include "launcher/agent/stay.h"
 #include "launcher/bundle_use.h"
-#include "launcher/notice_signals.h"
 
 namespace dt::launcher {
 namespace {
@@ -58,7 +58,7 @@ Result<std::optional<io::Fd>> try_lock(const std::string& path) {
 }
 
 [[nodiscard]] bool takes_notices(const AgentOptions& options) {
-  return options.notice_grace > Duration{} && is_in_allocation();
+  return options.notice_grace > Duration{} && io::is_in_allocation();
 }
 
 /// Starts `dtagent --daemon` with the lock as descriptor kDaemonLockFd.

@@ -9,9 +9,9 @@
 #include <csignal>
 #include <cstdio>
 
+#include "io/notice_signals.h"
 #include "io/process_tree.h"
 #include "launcher/agent/signals.h"
-#include "launcher/notice_signals.h"
 
 namespace dt::launcher {
 namespace {
@@ -28,7 +28,7 @@ io::Fd take_signals() {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGINT);
-  for (const int number : kNoticeSignals) sigaddset(&set, number);
+  for (const int number : io::kNoticeSignals) sigaddset(&set, number);
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
   return io::Fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
 }

@@ -5,8 +5,8 @@
 #include <csignal>
 #include <thread>
 
+#include "io/notice_signals.h"
 #include "io/process_tree.h"
-#include "launcher/notice_signals.h"
 
 namespace dt::launcher {
 
@@ -14,7 +14,7 @@ sigset_t scheduler_signals() {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGINT);
-  for (const int number : kNoticeSignals) sigaddset(&set, number);
+  for (const int number : io::kNoticeSignals) sigaddset(&set, number);
   return set;
 }
 

@@ -16,6 +16,7 @@
 
 #include "io/descriptor_limit.h"
 #include "io/fd.h"
+#include "io/notice_signals.h"
 #include "io/process_tree.h"
 #include "io/subprocess.h"
 #include "launcher/backend/stderr_text.h"
@@ -184,6 +185,7 @@ struct Ends {
     if (::getppid() != parent) ::_exit(127);  // it died before the line above
   }
   for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
+  if (io::is_in_allocation()) io::ignore_notices();
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);

@@ -16,10 +16,10 @@
 #include "io/fd.h"
 #include "io/job/control_client.h"
 #include "io/job/control_protocol.h"
+#include "io/notice_signals.h"
 #include "io/task_group.h"
 #include "launcher/cli/supervisor_process.h"
 #include "launcher/cli/terminal.h"
-#include "launcher/notice_signals.h"
 #include "launcher/shell_word.h"
 
 namespace dt::launcher {
@@ -58,7 +58,7 @@ class Console {
     if (::sigaction(SIGHUP, nullptr, &present) == 0 && present.sa_handler != SIG_IGN)
       signals_.add(SIGHUP);
     if (takes_notices_)
-      for (const int number : kNoticeSignals)
+      for (const int number : io::kNoticeSignals)
         if (number != SIGTERM) signals_.add(number);
     tasks_.spawn(watch_signals());
     tasks_.spawn(send_stops());
@@ -187,7 +187,8 @@ class Console {
     for (;;) {
       auto [ec, number] = co_await signals_.async_wait(io::tok);
       if (ec) co_return;
-      const bool is_notice = std::ranges::find(kNoticeSignals, number) != kNoticeSignals.end();
+      const bool is_notice =
+          std::ranges::find(io::kNoticeSignals, number) != io::kNoticeSignals.end();
       if (takes_notices_ && is_notice && take_notice(number)) continue;
       want_stop(stops_wanted_ + 1, number == SIGINT   ? "Ctrl-C"
                                    : number == SIGHUP ? "terminal closed (HUP)"
@@ -323,7 +324,7 @@ class Console {
   int stops_sent_ = 0;
   std::string_view stop_why_;              ///< The first reason; a literal without quotes.
   boost::asio::steady_timer stop_wanted_;  ///< Cancelled to wake send_stops().
-  const bool takes_notices_ = spec_.notice_grace > Duration{} && is_in_allocation();
+  const bool takes_notices_ = spec_.notice_grace > Duration{} && io::is_in_allocation();
   std::optional<std::chrono::steady_clock::time_point> term_at_;  ///< The first TERM, as a notice.
   std::optional<std::chrono::steady_clock::time_point> allocation_ends_;
   bool is_notice_sent_ = false;

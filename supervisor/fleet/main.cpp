@@ -9,6 +9,7 @@
 #include "io/asio.h"
 #include "io/flags.h"
 #include "io/line_prefixer.h"
+#include "io/notice_signals.h"
 #include "supervisor/fleet/fleet_run.h"
 
 namespace {
@@ -50,6 +51,7 @@ int run(const std::string& job_dir) {
 
 int main(int argc, char** argv) {
   ::signal(SIGPIPE, SIG_IGN);  // a supervisor that has ended shows as an error of the write
+  if (io::is_in_allocation()) io::ignore_notices();
   std::string job_dir = ".";
   const io::Flags flags = flags_of(job_dir);
   const io::Program program{.name = "dtfleet",

@@ -117,4 +117,16 @@ echo "$second" >>host_worker
 PATIENCE=40 awaits workers=2 ".workers[host=$second,state=MEMBER].length>0"
 in_sge qdel "$NUMBER" >>"$T/qsub.txt"
 all_gone 10
+
+say "SGE sends its notice to every process on the script's host: only dtlaunch takes it"
+rm -rf .dtlaunch host_worker* "$T"/home/w*.jsonl
+submit notified -notify -pe first 2 <<EOT
+cd $JOB
+exec $DT_BIN/dtlaunch --notice-grace 6s --notice-margin 2s   $DT_BIN/elastic_worker --log $T/home/w%i.jsonl --samples 200 --epochs 100000 --steps-per-epoch 20 --step-ms 20
+EOT
+PATIENCE=60 awaits --start 'epoch>=1'
+in_sge qmod -sj "$NUMBER" >>"$T/qsub.txt"
+all_gone 30
+said notified 'ERROR every host goes away, and the checkpoint of epoch [0-9]+ is there'
+! grep -E 'died|killed by signal' "$T/home/notified.txt" || fail "killed by a notice"
 sge_down

@@ -160,6 +160,9 @@ TEST_CASE("allocation: a Slurm job counts only while squeue says it runs on thes
   CHECK_THAT(asked(running("n[1-")), Contains("has other nodes"));
   CHECK_THAT(text_of(slurm_allocation(of({{"SLURM_JOB_ID", "41"}}), running("n1"))),
              Contains("SLURM_JOB_NODELIST is not set"));
+  CHECK_THAT(text_of(slurm_allocation(of({{"SLURM_JOB_ID", "41"}, {"SLURM_HET_SIZE", "2"}}),
+                                      running("n1"))),
+             StartsWith("Slurm job 41 is heterogeneous, of 2 components"));
   CHECK_THAT(text_of(slurm_allocation(of({{"SLURM_JOB_ID", "4;1"}, {"SLURM_JOB_NODELIST", "n1"}}),
                                       running("n1"))),
              Contains("\"4;1\": a number was expected"));

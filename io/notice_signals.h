@@ -5,7 +5,7 @@
 #include <csignal>
 #include <cstdlib>
 
-namespace dt::launcher {
+namespace dt::io {
 
 inline constexpr std::array<int, 4> kNoticeSignals{SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU};
 
@@ -15,4 +15,11 @@ inline constexpr std::array<int, 4> kNoticeSignals{SIGTERM, SIGUSR1, SIGUSR2, SI
   return std::getenv("SLURM_JOB_ID") != nullptr || std::getenv("PE_HOSTFILE") != nullptr;
 }
 
-}  // namespace dt::launcher
+/// Of the others of a job in an allocation, before they start or as they begin: Grid Engine sends
+/// its notices to each process of the job's script, and most programs would die of them. TERM stays
+/// an order. Allowed between fork and exec.
+inline void ignore_notices() {
+  for (const int number : {SIGUSR1, SIGUSR2, SIGXCPU}) ::signal(number, SIG_IGN);
+}
+
+}  // namespace dt::io
