@@ -88,7 +88,7 @@ void Notices::end_past() {
 void Notices::stop_due() {
   if (job_.group_stops) return;  // all have got TERM
   for (const auto& [host, notice] : of_hosts_) {
-    if (until_stop(notice) > Duration{}) continue;
+    if (until_stop(notice) > Duration{} || ends_with_job(notice)) continue;
     for (const WorkerId id : workers_.membership().workers_on(host)) {
       const Worker& w = *workers_.find(id);
       const bool runs = w.state == WorkerState::kMember || w.state == WorkerState::kLeaving;
@@ -158,7 +158,15 @@ void Notices::apply(const NoticeTaken& r) {
 }
 
 void Notices::set_leaving() {
-  for (const auto& [host, notice] : of_hosts_) workers_.set_leaving(host, !ends_with_job(notice));
+  for (const auto& [host, notice] : of_hosts_)
+    workers_.set_leaving(host, !ends_with_job(notice) || have_all_left(host));
+}
+
+bool Notices::have_all_left(const Host& host) const {
+  return std::ranges::all_of(workers_.membership().workers_on(host), [this](WorkerId id) {
+    const WorkerState state = workers_.find(id)->state;
+    return state == WorkerState::kLeaving || state == WorkerState::kGone;
+  });
 }
 
 void Notices::apply(const NoticeOver& r) {

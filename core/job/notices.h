@@ -98,6 +98,8 @@ class Notices {
   /// The host stays as long as the job: nobody leaves it before.
   [[nodiscard]] bool ends_with_job(const Notice& notice) const;
   void set_leaving();
+  /// None of the host's workers stays: its places are not filled again.
+  [[nodiscard]] bool have_all_left(const Host& host) const;
   void end_past();
   void stop_due();
   void end_job(const Notice& notice, const std::string& what);
