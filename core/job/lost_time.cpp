@@ -103,6 +103,7 @@ void LostTime::shrunk(bool nobody_left) {
   dead_since_.reset();
   if (job_.finishing() || is_recovering()) return;
   for (auto& [id, at] : arrived_) {
+    if (!job_.boundary.contributes(id)) continue;  // it leaves, and its host may be away
     const Time from = std::max(at, since);
     lose_waiting(kBoundary, at, from);
     lose("death", job_.now() - from);
@@ -135,12 +136,19 @@ void LostTime::death_is_known() {
   report();
 }
 
+void LostTime::lose_death(WorkerId stopped, Time until) {
+  const auto arrived = arrived_.find(stopped);  // from then on it waits at the boundary
+  lose("death", (arrived == arrived_.end() ? until : arrived->second) - death_->since);
+}
+
+void LostTime::gone(WorkerId worker) {
+  if (death_ && std::erase(death_->stopped, worker) > 0) lose_death(worker, job_.now());
+  arrived_.erase(worker);
+}
+
 void LostTime::end_death(Time until) {
   if (!death_) return;
-  for (const WorkerId id : death_->stopped) {
-    const auto arrived = arrived_.find(id);  // from then on it waits at the boundary
-    lose("death", (arrived == arrived_.end() ? until : arrived->second) - death_->since);
-  }
+  for (const WorkerId id : death_->stopped) lose_death(id, until);
   death_.reset();
   silence_counted_until_ = std::max(silence_counted_until_.value_or(until), until);
 }

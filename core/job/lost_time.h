@@ -38,7 +38,7 @@ class LostTime {
   /// A member has arrived; false if it had before.
   bool arrived(WorkerId worker) { return arrived_.try_emplace(worker, job_.now()).second; }
   /// A worker's process has ended.
-  void gone(WorkerId worker) { arrived_.erase(worker); }
+  void gone(WorkerId worker);
   /// Every contributor has arrived; `cause`: what the commit brings besides an epoch.
   void boundary_complete(std::string cause);
   /// `worker` is released from the boundary.
@@ -85,6 +85,8 @@ class LostTime {
   void lose_waiting(const std::string& cause, Time from, Time until);
   void lose_waiting(const std::string& cause, Time from) { lose_waiting(cause, from, job_.now()); }
   void end_death(Time until);
+  /// What a worker that waits for the servers to know a death has lost by it.
+  void lose_death(WorkerId stopped, Time until);
   void end_nobody();
   void lose_recovery();
   void lose_standing();

@@ -13,8 +13,10 @@ namespace {
 /// Longest time that a complete boundary may stay unreleased when nothing is wrong: the servers'
 /// slowest acknowledgement and the links' delays.
 constexpr Duration kReleaseWithin = std::chrono::seconds(4);
-/// --hang-timeout of the simulated jobs, and two reports of the servers.
-constexpr Duration kHangsAtMost = std::chrono::seconds(15 + 3);
+/// Of the servers, with the links' delays.
+constexpr Duration kTwoReports = std::chrono::seconds(3);
+/// --hang-timeout of the simulated jobs, and until it shows.
+constexpr Duration kHangsAtMost = std::chrono::seconds(15) + kTwoReports;
 
 /// --server-dead-after, its last report and the workers' last word of its data.
 constexpr Duration kServerHangsAtMost = std::chrono::milliseconds(3000 + 1500 + 1500);
@@ -220,6 +222,8 @@ void Checkers::check_one(const Committed& r, Time now) {
     for (const WorkerId id : contributors_)
       if (contains(r.contributors, id)) rest.push_back(id);
     if (rest != r.contributors) fail("the contributor set grew in mid-epoch");
+    // That others wait shows in the servers' reports again when those of the new set are there.
+    for (auto& [id, since] : hanging_since_) since += kTwoReports;
   }
   // 5. No worker that is gone contributes.
   for (const WorkerId id : r.contributors)
