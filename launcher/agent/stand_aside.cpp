@@ -39,17 +39,18 @@ void stand_aside() {
   ::pthread_sigmask(SIG_BLOCK, &signals, &before);
   const pid_t in_group = ::fork();
   if (in_group == 0) stand_in(own, signals);
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (in_group < 0) return;
-  if (::setpgid(0, ::getpgid(::getppid())) != 0) {
-    ::kill(in_group, SIGKILL);
-    wait_for(in_group);
-    return;
+  const bool is_aside = in_group > 0 && ::setpgid(0, ::getpgid(::getppid())) == 0;
+  if (is_aside) {
+    // With the signals blocked: they are for the threads that wait for them.
+    std::thread([in_group] {
+      wait_for(in_group);
+      ::_exit(0);
+    }).detach();
   }
-  std::thread([in_group] {
-    wait_for(in_group);
-    ::_exit(0);
-  }).detach();
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (is_aside || in_group < 0) return;
+  ::kill(in_group, SIGKILL);
+  wait_for(in_group);
 }
 
 }  // namespace dt::launcher

@@ -80,6 +80,7 @@ said first "^starter_echo: .*didn't accept task.*: SGE lets a job start as many 
 read -r own second third <"$T/home/hosts"
 printf '%s\n' "$second" "$third" >>host_worker
 PATIENCE=40 awaits workers=3 .workers.length=3
+STEP=0.2 wait_for 10 '[ "$(changes | wc -l)" = 2 ]' || fail "host_worker_log: $(changes)"
 changes | sort -k 3 >"$T/changes"
 grep -q "ADDED $second" "$T/changes" && grep -q "ADDED $third" "$T/changes" || fail "not added: $(cat "$T/changes")"
 members 0,1,2
@@ -118,15 +119,14 @@ PATIENCE=40 awaits workers=2 ".workers[host=$second,state=MEMBER].length>0"
 in_sge qdel "$NUMBER" >>"$T/qsub.txt"
 all_gone 10
 
-say "SGE sends its notice to every process on the script's host: only dtlaunch takes it"
+say "SGE sends its notice to every process of its tasks: dtlaunch and the agents take it, nobody else"
 rm -rf .dtlaunch host_worker* "$T"/home/w*.jsonl
-submit notified -notify -pe first 2 <<EOT
+submit notified -notify -l h_rt=12 -pe first 2 <<EOT
 cd $JOB
 exec $DT_BIN/dtlaunch --notice-grace 6s --notice-margin 2s   $DT_BIN/elastic_worker --log $T/home/w%i.jsonl --samples 200 --epochs 100000 --steps-per-epoch 20 --step-ms 20
 EOT
-PATIENCE=60 awaits --start 'epoch>=1'
-in_sge qmod -sj "$NUMBER" >>"$T/qsub.txt"
-all_gone 30
-said notified 'ERROR every host goes away, and the checkpoint of epoch [0-9]+ is there'
-! grep -E 'died|killed by signal' "$T/home/notified.txt" || fail "killed by a notice"
+STEP=0.5 wait_for 40 'grep -q "ERROR every host goes away, and the checkpoint of epoch" "$T/home/notified.txt"' || fail "$(cat "$T/home/notified.txt")"
+said notified 'goes away in [0-9]+ s \(USR2 of its scheduler\): its worker'
+! grep -E 'died|killed by signal|link to .* broke' "$T/home/notified.txt" || fail "a notice has killed something"
+all_gone 10
 sge_down
