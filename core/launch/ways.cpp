@@ -1,5 +1,7 @@
 #include "core/launch/ways.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace dt {
@@ -27,6 +29,14 @@ StarterKind way_to(const Host& host, StarterKind usual,
                    const std::optional<AllocatedNodes>& allocation) {
   if (host.via) return *host.via;
   return node_of(host, allocation) ? allocation->kind : usual;
+}
+
+std::string remark_on_way(const Host& host, StarterKind usual,
+                          const std::optional<AllocatedNodes>& allocation) {
+  if (!allocation || host.via || node_of(host, allocation)) return "";
+  return fmt::format("{} is no node of {} job {}: it is reached by {}", host,
+                     allocation->kind == StarterKind::kSge ? "SGE" : "Slurm", allocation->job,
+                     to_text(usual));
 }
 
 }  // namespace dt

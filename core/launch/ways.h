@@ -39,4 +39,9 @@ struct AllocatedNodes {
 [[nodiscard]] StarterKind way_to(const Host& host, StarterKind usual,
                                  const std::optional<AllocatedNodes>& allocation);
 
+/// "n9 is no node of Slurm job 41: it is reached by ssh", of a host that says nothing of its way;
+/// empty: there is no allocation, or it is a node.
+[[nodiscard]] std::string remark_on_way(const Host& host, StarterKind usual,
+                                        const std::optional<AllocatedNodes>& allocation);
+
 }  // namespace dt

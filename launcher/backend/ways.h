@@ -15,15 +15,15 @@ namespace dt::launcher {
 
 class WaysBackend final : public Backend {
  public:
-  /// `way`: how a host is reached; `make`: the backend for that.
+  /// `way`: how a host is reached; `remark`: what a person has to know of that when it fails, or
+  /// nothing; `make`: the backend for that way.
   WaysBackend(std::function<StarterKind(const Host&)> way,
+              std::function<std::string(const Host&)> remark,
               std::function<std::unique_ptr<Backend>(StarterKind)> make)
-      : way_(std::move(way)), make_(std::move(make)) {}
+      : way_(std::move(way)), remark_(std::move(remark)), make_(std::move(make)) {}
 
   boost::asio::awaitable<Result<std::unique_ptr<io::ByteStream>>> open(
-      Host host, std::vector<std::string> argv) override {
-    return of(host).open(host, std::move(argv));
-  }
+      Host host, std::vector<std::string> argv) override;
   [[nodiscard]] std::string address(const Host& host) const override {
     return of(host).address(host);
   }
@@ -43,6 +43,7 @@ class WaysBackend final : public Backend {
 
  private:
   std::function<StarterKind(const Host&)> way_;
+  std::function<std::string(const Host&)> remark_;
   std::function<std::unique_ptr<Backend>(StarterKind)> make_;
   mutable std::map<StarterKind, std::unique_ptr<Backend>> backends_;
 };

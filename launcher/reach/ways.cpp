@@ -48,6 +48,9 @@ std::unique_ptr<WaysBackend> make_ways(io::asio::io_context& context, const io::
   const auto shared = std::make_shared<const io::JobSpec>(spec);
   return std::make_unique<WaysBackend>(
       [shared](const Host& host) { return io::way_to(*shared, host); },
+      [shared](const Host& host) {
+        return remark_on_way(host, shared->launcher, shared->allocation);
+      },
       [shared, &context, &log](StarterKind kind) { return make_way(context, *shared, kind, log); });
 }
 

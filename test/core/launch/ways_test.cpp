@@ -35,5 +35,19 @@ TEST_CASE("ways: where two nodes have a machine's short name, only its whole nam
   CHECK(called(two, "n1.west") == "n1.west");
 }
 
+TEST_CASE("ways: a host that is no node of the allocation is said to be none", "[ways]") {
+  AllocatedNodes two = nodes({"n1", "n2"});
+  two.job = "41";
+  const auto remark = [&two](const Host& host) {
+    return remark_on_way(host, StarterKind::kSsh, two);
+  };
+  CHECK(remark({"", "n9", 0}) == "n9 is no node of Slurm job 41: it is reached by ssh");
+  CHECK(remark({"", "n1", 0}).empty());
+  Host named{"", "n9", 0};
+  named.via = StarterKind::kSsh;
+  CHECK(remark(named).empty());
+  CHECK(remark_on_way({"", "n9", 0}, StarterKind::kSsh, std::nullopt).empty());
+}
+
 }  // namespace
 }  // namespace dt
