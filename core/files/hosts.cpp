@@ -155,12 +155,6 @@ struct Way {
 };
 using Ways = std::map<std::string, Way, std::less<>>;
 
-/// A scheduler knows its nodes by name alone.
-bool knows_names_only(StarterKind kind) {
-  return kind == StarterKind::kSlurm || kind == StarterKind::kSge ||
-         kind == StarterKind::kKubernetes;
-}
-
 Parsed<std::vector<HostLine>> parse_line(Text line, std::uint32_t line_number, std::size_t most,
                                          Ways& ways) {
   const auto words = split(line.substr(0, line.find('#')));

@@ -2,6 +2,10 @@
 
 namespace dt {
 
+bool knows_names_only(StarterKind kind) {
+  return kind != StarterKind::kSsh && kind != StarterKind::kLocal;
+}
+
 std::string_view to_text(StarterKind kind) {
   switch (kind) {
     case StarterKind::kLocal:

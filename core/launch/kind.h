@@ -14,6 +14,9 @@ inline constexpr std::array kStarterKinds = {
     StarterKind::kSsh, StarterKind::kLocal,      StarterKind::kSlurm,  StarterKind::kSge,
     StarterKind::kMpi, StarterKind::kKubernetes, StarterKind::kCommand};
 
+/// It knows a host by its name alone: a user and a port are ssh's.
+[[nodiscard]] bool knows_names_only(StarterKind kind);
+
 /// "ssh", "local", "slurm", "sge", "mpi", "kubernetes" or "command".
 [[nodiscard]] std::string_view to_text(StarterKind kind);
 /// The kind of that name; none has another name.

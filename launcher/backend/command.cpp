@@ -189,6 +189,9 @@ awaitable<Result<Answer>> StarterExec::begin(Host host, ExecStream& stream, std:
 }
 
 awaitable<Result<std::unique_ptr<ExecStream>>> StarterExec::open(Host host, std::string script) {
+  if (!host.user.empty() || host.port != 0)
+    co_return fail(ErrorKind::kInvalid, "{}: {} reaches a host by its name alone", host,
+                   to_text(starter_.kind));
   auto starter = co_await starter_of(host);
   if (!starter) co_return tl::unexpected(starter.error());
   auto command = starter_command(*starter, host.name);

@@ -474,6 +474,11 @@ Result<io::JobSpec> plan(const Options& options, std::string_view hosts_text,
     if (std::find(spec.workers.begin(), spec.workers.end(), host.host) != spec.workers.end())
       base.push_back(host.host);
   }
+  for (const Host& host : spec.known_hosts)
+    if (knows_names_only(io::way_to(spec, host)) && (!host.user.empty() || host.port != 0))
+      return fail(
+          ErrorKind::kInvalid, "{}: {} has {}, and --launcher {} reaches a host by its name alone",
+          options.hostfile, host, host.port != 0 ? "a port" : "a user", to_text(spec.launcher));
   const std::size_t servers = options.num_servers.value_or(
       static_cast<std::uint32_t>(std::min(base.size(), kMostServersByDefault)));
   for (std::size_t i = 0; i < servers; ++i) spec.servers.push_back(base[i % base.size()]);

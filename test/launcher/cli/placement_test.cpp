@@ -103,6 +103,15 @@ TEST_CASE("placement: inside an allocation neither -n nor -H is needed", "[place
         "Slurm job 41: n[1-2], 2 nodes, 2 workers, by srun (--launcher local: this machine only)");
 }
 
+TEST_CASE("placement: a starter that knows names alone gets no user and no port", "[placement]") {
+  const Options by_pods = good({"-n", "1", "-H", "h", "--launcher", "kubernetes", "t"}, {});
+  CHECK(plan(by_pods, "pod-0\n"));
+  CHECK(workers_of(plan(by_pods, "u@pod-0\n")) ==
+        "h: u@pod-0 has a user, and --launcher kubernetes reaches a host by its name alone");
+  CHECK_THAT(workers_of(plan(by_pods, "pod-0\npod-1:22\n")), Contains("pod-1:22 has a port"));
+  CHECK(plan(by_pods, "pod-0\nu@a:22 via=ssh\n"));
+}
+
 TEST_CASE("placement: nodes of the allocation go by its starter, others by ssh", "[placement]") {
   const Options options = good({"-n", "4", "-H", "h", "t"}, kInSlurm);
   const auto spec = plan(options, "a\nn2\nn1 via=ssh\nn3 via=mpi\n", slurm());
