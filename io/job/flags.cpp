@@ -131,10 +131,10 @@ Flags job_flags(JobSpec& spec) {
        .help = "of pods (via=kubernetes); default: that of kubectl's context",
        .manual = "The namespace of pods (*via=kubernetes*); by default that of kubectl's context.",
        .json = "pod_namespace"},
-      {.name = "container", .value = "NAME", .to = &spec.container,
+      {.name = "pod-container", .value = "NAME", .to = &spec.pod_container,
        .help = "of pods; default: each pod's first one",
        .manual = "The container of each pod in which processes start; by default its first one.",
-       .json = "container"},
+       .json = "pod_container"},
     }},
     {"ssh", {
       {.name = "ssh-port", .value = "PORT", .to = &ssh.port, .least = 1,

@@ -297,7 +297,7 @@ Starter starter_for(const JobSpec& spec, StarterKind kind) {
   starter.rsh = spec.rsh;
   starter.rsh_binary = spec.rsh_binary;
   starter.pod_namespace = spec.pod_namespace;
-  starter.container = spec.container;
+  starter.container = spec.pod_container;
   return starter;
 }
 

@@ -63,9 +63,9 @@ struct JobSpec {
   /// How hosts are reached that neither have a way of their own nor are nodes of the allocation;
   /// kLocal: all hosts are this machine.
   StarterKind launcher = StarterKind::kSsh;
-  std::string rsh;                       ///< kCommand: see Starter::rsh.
-  bool rsh_binary = false;               ///< kCommand: see Starter::rsh_binary.
-  std::string pod_namespace, container;  ///< kKubernetes: see Starter.
+  std::string rsh;                           ///< kCommand: see Starter::rsh.
+  bool rsh_binary = false;                   ///< kCommand: see Starter::rsh_binary.
+  std::string pod_namespace, pod_container;  ///< kKubernetes: see Starter.
   bool elastic = false;
   bool detached = false;      ///< The job continues without its dtlaunch.
   std::vector<Host> workers;  ///< Base workers, worker id 0 first.

@@ -58,7 +58,7 @@ cd "$(mktemp -d "$T/job.XXXXXX")"
 JOB=$PWD
 rm -f "$T"/w*.jsonl
 remote=$(cut -d' ' -f1 "$T/hosts")
-train -n 1 -H "$T/hosts" "${SSH_OPTIONS[@]}" --pod-namespace team --container main --
+train -n 1 -H "$T/hosts" "${SSH_OPTIONS[@]}" --pod-namespace team --pod-container main --
 echo 'localhost via=mpi' >>host_worker
 changed "ADDED localhost"
 echo 'trainer-0 via=kubernetes' >>host_worker

@@ -60,6 +60,7 @@ rc::Gen<Host> any_host() {
         constexpr std::array kVias = {StarterKind::kSsh, StarterKind::kMpi, StarterKind::kCommand};
         const std::size_t choice = host.name.size() % (kVias.size() + 1);
         if (choice < kVias.size()) host.via = kVias[choice];
+        if (host.via && knows_names_only(*host.via)) return Host{"", host.name, 0, host.via};
         return host;
       });
 }
