@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,11 +19,14 @@ namespace dt::io {
 namespace {
 
 /// In the child of a fork. Opening asks a network file system's server, and so does statfs, which
-/// no client answers from its memory.
+/// no client answers from its memory. A pipe's writer would take us for its reader.
 [[noreturn]] void ask(const char* path) {
   ::close_range(0, UINT_MAX, 0);  // whoever reads our output does not wait for this process
-  struct statfs facts {};
-  if (::open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC) >= 0) ::statfs(path, &facts);
+  struct stat file {};
+  struct statfs volume {};
+  if (::stat(path, &file) == 0 && (S_ISREG(file.st_mode) || S_ISDIR(file.st_mode)) &&
+      ::open(path, O_RDONLY | O_CLOEXEC) >= 0)
+    ::statfs(path, &volume);
   ::_exit(0);
 }
 
