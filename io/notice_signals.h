@@ -15,6 +15,9 @@ inline constexpr std::array<int, 4> kNoticeSignals{SIGTERM, SIGUSR1, SIGUSR2, SI
   return std::getenv("SLURM_JOB_ID") != nullptr || std::getenv("PE_HOSTFILE") != nullptr;
 }
 
+/// Grid Engine's alone, which sends its signals to each process of a task.
+[[nodiscard]] inline bool is_in_sge_job() { return std::getenv("PE_HOSTFILE") != nullptr; }
+
 /// Of the others of a job in an allocation, before they start or as they begin: Grid Engine sends
 /// its notices to each process of the job's script, and most programs would die of them. TERM stays
 /// an order. Allowed between fork and exec.

@@ -80,7 +80,7 @@ struct ChildEnds {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);  // it died before the line above
   default_signals();
-  if (io::is_in_allocation()) io::ignore_notices();
+  if (io::is_in_sge_job()) io::ignore_notices();
   const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (null < 0 || ::dup2(null, STDIN_FILENO) < 0 || ::dup2(ends.out, STDOUT_FILENO) < 0 ||
       ::dup2(ends.err, STDERR_FILENO) < 0)

@@ -186,7 +186,7 @@ struct Ends {
     if (::getppid() != parent) ::_exit(127);  // it died before the line above
   }
   for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
-  if (io::is_in_allocation()) io::ignore_notices();
+  if (io::is_in_sge_job()) io::ignore_notices();
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
