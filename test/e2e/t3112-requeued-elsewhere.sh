@@ -37,3 +37,4 @@ grep -q 'its journal is not on this machine' "$T/batch.out" || fail "it was no o
 awaits --start 'epoch>=4'
 in_slurm scancel "$number"
 STEP=0.5 wait_for 20 '[ -z "$(left_over | grep -E "dt(agent|launch|server|supervisor)|elastic_worker|srun ")" ]' || fail "left: $(left_over)"
+STEP=0.5 wait_for 20 '! left_over | grep -q slurmstepd' || fail "Slurm's steps do not end: $(left_over)"
