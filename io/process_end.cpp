@@ -17,7 +17,7 @@ awaitable<bool> process_ended(asio::posix::stream_descriptor& pidfd) {
 }
 
 awaitable<Result<ExitStatus>> end_of(Subprocess& child) {
-  Fd pidfd = launcher::open_pidfd(child.pid());
+  Fd pidfd = open_pidfd(child.pid());
   if (!pidfd) co_return tl::unexpected(errno_error(errno, "watch a program (pidfd_open)"));
   asio::posix::stream_descriptor end(co_await asio::this_coro::executor, pidfd.release());
   const bool has_ended = co_await process_ended(end);

@@ -16,13 +16,13 @@
 #include "core/base/number.h"
 #include "io/process_state.h"
 
-namespace dt::launcher {
+namespace dt::io {
 namespace {
 
 std::string folder_of(pid_t pid) { return "/proc/" + std::to_string(pid); }
 
-std::string read_proc_file(pid_t pid, const char* name) {
-  return io::read_proc_file(folder_of(pid), name);
+std::string file_of(pid_t pid, const char* name) {
+  return read_proc_file(folder_of(pid), name);
 }
 
 /// The names in a folder that are numbers.
@@ -56,14 +56,14 @@ std::optional<std::string_view> after(std::string_view environment, std::string_
 /// Handles of other processes of this user whose environment has an entry that begins with
 /// `beginning`, and the rest of it fits.
 template <class Fits>
-std::vector<io::Fd> others_with(std::string_view beginning, Fits fits) {
-  std::vector<io::Fd> found;
+std::vector<Fd> others_with(std::string_view beginning, Fits fits) {
+  std::vector<Fd> found;
   for (const pid_t pid : all_processes()) {
     if (pid == ::getpid() || !is_mine(pid)) continue;
     // The handle first: if the kernel reuses the pid after this, the handle still refers to the
     // old process.
-    io::Fd handle = open_pidfd(pid);
-    const std::string environment = read_proc_file(pid, "environ");
+    Fd handle = open_pidfd(pid);
+    const std::string environment = file_of(pid, "environ");
     const auto rest = after(environment, beginning);
     if (handle && rest && fits(pid, *rest)) found.push_back(std::move(handle));
   }
@@ -72,7 +72,7 @@ std::vector<io::Fd> others_with(std::string_view beginning, Fits fits) {
 
 bool lives(char state) { return state != 'Z' && state != 'X' && state != '?'; }
 
-io::ProcStat stat_of(pid_t pid) { return io::parse_proc_stat(read_proc_file(pid, "stat")); }
+ProcStat stat_of(pid_t pid) { return parse_proc_stat(file_of(pid, "stat")); }
 
 /// The children of each process, ended ones too. From the kernel's lists, which cost what a tree is
 /// large; where it has none (CONFIG_PROC_CHILDREN), from one look at all processes of the machine.
@@ -96,7 +96,7 @@ class Children {
     // A child is in the list of the thread that forked it.
     for (const pid_t thread : numbers_in(folder_of(parent) + "/task")) {
       const auto name = fmt::format("task/{}/children", thread);
-      std::istringstream list(read_proc_file(parent, name.c_str()));
+      std::istringstream list(file_of(parent, name.c_str()));
       for (pid_t child = 0; list >> child;) pids.push_back(child);
     }
     return pids;
@@ -114,7 +114,7 @@ class Children {
 
 struct Found {
   pid_t pid = 0;
-  io::Fd handle;
+  Fd handle;
 };
 
 /// One look. What gets another parent meanwhile may be missed.
@@ -130,8 +130,8 @@ std::vector<Found> look_below(pid_t root, const std::vector<pid_t>& spared) {
       open.push_back(pid);
       // The handle first: if the kernel reuses the pid after this, the handle still refers to the
       // old process.
-      io::Fd handle = open_pidfd(pid);
-      const io::ProcStat stat = stat_of(pid);
+      Fd handle = open_pidfd(pid);
+      const ProcStat stat = stat_of(pid);
       if (handle && lives(stat.state) && stat.parent == parent)
         found.push_back({pid, std::move(handle)});
     }
@@ -145,8 +145,8 @@ std::vector<Found> below(pid_t root, const std::vector<pid_t>& spared) {
   return found.empty() ? look_below(root, spared) : std::move(found);
 }
 
-std::vector<io::Fd> handles(std::vector<Found> found) {
-  std::vector<io::Fd> all;
+std::vector<Fd> handles(std::vector<Found> found) {
+  std::vector<Fd> all;
   for (Found& one : found) all.push_back(std::move(one.handle));
   return all;
 }
@@ -163,31 +163,31 @@ std::vector<pid_t> with_forked(pid_t root, const std::vector<pid_t>& forkers,
 
 /// Whether its environment, as given at exec, has exactly this entry.
 bool has_entry(pid_t pid, std::string_view entry) {
-  const std::string environment = read_proc_file(pid, "environ");
+  const std::string environment = file_of(pid, "environ");
   const auto rest = after(environment, entry);
   return rest && rest->empty();
 }
 
 }  // namespace
 
-io::Fd open_pidfd(pid_t pid) { return io::Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
+Fd open_pidfd(pid_t pid) { return Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
 
-void signal_pidfd(const io::Fd& pidfd, int signal) {
+void signal_pidfd(const Fd& pidfd, int signal) {
   if (pidfd) ::syscall(SYS_pidfd_send_signal, pidfd.get(), signal, nullptr, 0);
 }
 
-std::vector<io::Fd> marked_processes(std::string_view entry) {
+std::vector<Fd> marked_processes(std::string_view entry) {
   return others_with(entry, [](pid_t, std::string_view rest) { return rest.empty(); });
 }
 
-std::vector<io::Fd> marked_descendants(pid_t root, std::string_view entry) {
+std::vector<Fd> marked_descendants(pid_t root, std::string_view entry) {
   auto found = below(root, {});
   std::erase_if(found, [entry](const Found& one) { return !has_entry(one.pid, entry); });
   return handles(std::move(found));
 }
 
-std::vector<io::Fd> unmarked_descendants(pid_t root, std::string_view entry,
-                                         const std::vector<pid_t>& spared) {
+std::vector<Fd> unmarked_descendants(pid_t root, std::string_view entry,
+                                     const std::vector<pid_t>& spared) {
   auto found = below(root, spared);
   std::erase_if(found, [entry](const Found& one) { return has_entry(one.pid, entry); });
   return handles(std::move(found));
@@ -220,7 +220,7 @@ std::string process_states(pid_t root, const std::vector<pid_t>& forkers) {
   std::string out;
   std::vector<pid_t> tree = with_forked(root, forkers, children);
   for (std::size_t i = 0; i < tree.size() && i < kMost; ++i) {
-    const std::string state = io::kernel_state(folder_of(tree[i]), tree[i]);
+    const std::string state = kernel_state(folder_of(tree[i]), tree[i]);
     if (!state.empty()) out += (out.empty() ? "" : "; ") + state;
     for (const pid_t child : children.of(tree[i]))
       if (lives(stat_of(child).state)) tree.push_back(child);
@@ -237,7 +237,7 @@ std::uint64_t resident_bytes(pid_t root, const std::vector<pid_t>& forkers) {
   for (std::size_t i = 0; i < tree.size(); ++i) {
     std::uint64_t all = 0;
     std::uint64_t resident = 0;
-    std::istringstream(read_proc_file(tree[i], "statm")) >> all >> resident;
+    std::istringstream(file_of(tree[i], "statm")) >> all >> resident;
     pages += resident;
     for (const pid_t child : children.of(tree[i]))
       if (tree.size() < kMost) tree.push_back(child);
@@ -245,8 +245,8 @@ std::uint64_t resident_bytes(pid_t root, const std::vector<pid_t>& forkers) {
   return pages * page;
 }
 
-std::vector<io::Fd> descendants(pid_t root, const std::vector<pid_t>& spared) {
+std::vector<Fd> descendants(pid_t root, const std::vector<pid_t>& spared) {
   return handles(below(root, spared));
 }
 
-}  // namespace dt::launcher
+}  // namespace dt::io

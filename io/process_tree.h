@@ -12,22 +12,22 @@
 #include "core/base/time.h"
 #include "io/fd.h"
 
-namespace dt::launcher {
+namespace dt::io {
 
 /// Killing leftovers takes milliseconds unless the kernel cannot end them.
 inline constexpr Duration kKillDeadline = std::chrono::seconds(2);
 
 /// A handle of a living process; it never refers to another one.
-[[nodiscard]] io::Fd open_pidfd(pid_t pid);
+[[nodiscard]] Fd open_pidfd(pid_t pid);
 /// Ignores ESRCH and an empty handle.
-void signal_pidfd(const io::Fd& pidfd, int signal);
+void signal_pidfd(const Fd& pidfd, int signal);
 
 /// Living processes whose environment, as given at exec, has exactly the entry "NAME=value".
-[[nodiscard]] std::vector<io::Fd> marked_processes(std::string_view entry);
+[[nodiscard]] std::vector<Fd> marked_processes(std::string_view entry);
 
 /// Those of them below `root`. Where orphans stay below it (PR_SET_CHILD_SUBREAPER) these are all
 /// of root's processes, and finding them costs what its tree is large, not what the machine runs.
-[[nodiscard]] std::vector<io::Fd> marked_descendants(pid_t root, std::string_view entry);
+[[nodiscard]] std::vector<Fd> marked_descendants(pid_t root, std::string_view entry);
 
 /// The prefix of every DT_MARK of a job's processes on a host, whichever agent started them:
 /// "DT_MARK=job/host/".
@@ -38,11 +38,11 @@ void signal_pidfd(const io::Fd& pidfd, int signal);
 std::size_t kill_marked(std::string_view mark, Duration limit);
 
 /// Living descendants of `root` that have no such entry, without `spared` and their descendants.
-[[nodiscard]] std::vector<io::Fd> unmarked_descendants(pid_t root, std::string_view entry,
-                                                       const std::vector<pid_t>& spared);
+[[nodiscard]] std::vector<Fd> unmarked_descendants(pid_t root, std::string_view entry,
+                                                   const std::vector<pid_t>& spared);
 
 /// Living descendants of `root`, without root itself and without `spared` and their descendants.
-[[nodiscard]] std::vector<io::Fd> descendants(pid_t root, const std::vector<pid_t>& spared = {});
+[[nodiscard]] std::vector<Fd> descendants(pid_t root, const std::vector<pid_t>& spared = {});
 
 /// Living children of this process whose environment, as given at exec, has exactly this entry.
 [[nodiscard]] std::vector<pid_t> marked_children(std::string_view entry);
@@ -56,4 +56,4 @@ std::size_t kill_marked(std::string_view mark, Duration limit);
 /// ended. `forkers`: as above.
 [[nodiscard]] std::uint64_t resident_bytes(pid_t root, const std::vector<pid_t>& forkers = {});
 
-}  // namespace dt::launcher
+}  // namespace dt::io

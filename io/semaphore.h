@@ -6,11 +6,11 @@
 
 #include "io/asio.h"
 
-namespace dt::launcher {
+namespace dt::io {
 
 class Semaphore : public std::enable_shared_from_this<Semaphore> {
  public:
-  Semaphore(io::asio::any_io_executor executor, std::size_t free)
+  Semaphore(asio::any_io_executor executor, std::size_t free)
       : executor_(std::move(executor)), free_(free) {}
 
   /// Given back with the last copy of it.
@@ -19,14 +19,14 @@ class Semaphore : public std::enable_shared_from_this<Semaphore> {
   /// Whether the next acquire() waits.
   [[nodiscard]] bool all_taken() const { return free_ == 0 || !queue_.empty(); }
 
-  io::awaitable<Permit> acquire() {
+  awaitable<Permit> acquire() {
     const auto self = shared_from_this();
     if (free_ > 0 && queue_.empty()) {
       --free_;
       co_return permit();
     }
     Turn turn(*this);
-    while (!turn.granted) co_await turn.timer.async_wait(io::tok);
+    while (!turn.granted) co_await turn.timer.async_wait(tok);
     turn.granted = false;
     co_return permit();
   }
@@ -34,7 +34,7 @@ class Semaphore : public std::enable_shared_from_this<Semaphore> {
  private:
   struct Turn {
     explicit Turn(Semaphore& s)
-        : semaphore(s), timer(s.executor_, io::asio::steady_timer::time_point::max()) {
+        : semaphore(s), timer(s.executor_, asio::steady_timer::time_point::max()) {
       semaphore.queue_.push_back(this);
     }
     ~Turn() {
@@ -44,7 +44,7 @@ class Semaphore : public std::enable_shared_from_this<Semaphore> {
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
     Semaphore& semaphore;
-    io::asio::steady_timer timer;
+    asio::steady_timer timer;
     bool granted = false;
   };
 
@@ -63,9 +63,9 @@ class Semaphore : public std::enable_shared_from_this<Semaphore> {
     next->timer.cancel();
   }
 
-  io::asio::any_io_executor executor_;
+  asio::any_io_executor executor_;
   std::size_t free_;
   std::list<Turn*> queue_;
 };
 
-}  // namespace dt::launcher
+}  // namespace dt::io

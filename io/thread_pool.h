@@ -10,7 +10,7 @@
 
 #include "io/asio.h"
 
-namespace dt::launcher {
+namespace dt::io {
 
 /// Must be destroyed before the loop. Destroying waits for work that has begun.
 class ThreadPool {
@@ -26,25 +26,25 @@ class ThreadPool {
   /// The result of `work`. Waits for it even when the coroutine is cancelled, so that `work` may
   /// use the caller's objects.
   template <class T>
-  io::awaitable<T> finish(std::function<T()> work) {
-    auto pending = start(co_await io::asio::this_coro::executor, std::move(work));
-    const bool throws = co_await io::asio::this_coro::throw_if_cancelled();
-    co_await io::asio::this_coro::throw_if_cancelled(false);
-    while (!pending->value) co_await pending->done.async_wait(io::tok);
-    co_await io::asio::this_coro::throw_if_cancelled(throws);
+  awaitable<T> finish(std::function<T()> work) {
+    auto pending = start(co_await asio::this_coro::executor, std::move(work));
+    const bool throws = co_await asio::this_coro::throw_if_cancelled();
+    co_await asio::this_coro::throw_if_cancelled(false);
+    while (!pending->value) co_await pending->done.async_wait(tok);
+    co_await asio::this_coro::throw_if_cancelled(throws);
     co_return std::move(*pending->value);
   }
 
   /// The same with a deadline, which begins with the work: those that it waits for in the queue
   /// have theirs. After it the work's result is discarded.
   template <class T>
-  io::awaitable<Result<T>> finish_within(Duration limit, std::function<Result<T>()> work,
-                                         std::string doing) {
-    auto pending = start(co_await io::asio::this_coro::executor, std::move(work));
-    while (!pending->has_begun) co_await pending->done.async_wait(io::tok);
+  awaitable<Result<T>> finish_within(Duration limit, std::function<Result<T>()> work,
+                                     std::string doing) {
+    auto pending = start(co_await asio::this_coro::executor, std::move(work));
+    while (!pending->has_begun) co_await pending->done.async_wait(tok);
     if (!pending->value) {
       pending->done.expires_after(limit);
-      co_await pending->done.async_wait(io::tok);
+      co_await pending->done.async_wait(tok);
     }
     if (!pending->value)
       co_return fail(ErrorKind::kTimeout, "{}: nothing within {:.1f} s", doing, seconds(limit));
@@ -54,24 +54,24 @@ class ThreadPool {
  private:
   template <class T>
   struct Pending {
-    explicit Pending(const io::asio::any_io_executor& executor)
-        : done(executor, io::asio::steady_timer::time_point::max()) {}
+    explicit Pending(const asio::any_io_executor& executor)
+        : done(executor, asio::steady_timer::time_point::max()) {}
     bool has_begun = false;
     std::optional<T> value;
-    io::asio::steady_timer done;  ///< Cancelled when one of these changes.
+    asio::steady_timer done;  ///< Cancelled when one of these changes.
   };
 
   template <class T>
-  std::shared_ptr<Pending<T>> start(io::asio::any_io_executor loop, std::function<T()> work) {
+  std::shared_ptr<Pending<T>> start(asio::any_io_executor loop, std::function<T()> work) {
     if (!pool_) pool_.emplace(threads_);
     auto pending = std::make_shared<Pending<T>>(loop);
-    io::asio::post(*pool_, [pending, loop, work = std::move(work)] {
-      io::asio::post(loop, [pending] {
+    asio::post(*pool_, [pending, loop, work = std::move(work)] {
+      asio::post(loop, [pending] {
         pending->has_begun = true;
         pending->done.cancel();
       });
       auto value = std::make_shared<T>(work());
-      io::asio::post(loop, [pending, value] {
+      asio::post(loop, [pending, value] {
         pending->value.emplace(std::move(*value));
         pending->done.cancel();
       });
@@ -80,7 +80,7 @@ class ThreadPool {
   }
 
   std::size_t threads_;
-  std::optional<io::asio::thread_pool> pool_;
+  std::optional<asio::thread_pool> pool_;
 };
 
-}  // namespace dt::launcher
+}  // namespace dt::io

@@ -46,7 +46,7 @@ Result<void> volume_answers(const std::string& path, const std::string& place, D
   const pid_t child = ::fork();
   if (child < 0) return tl::unexpected(errno_error(errno, "fork"));
   if (child == 0) ask(path.c_str());
-  const Fd process = launcher::open_pidfd(child);
+  const Fd process = open_pidfd(child);
   if (process && !ends_within(process, limit)) {
     ::kill(child, SIGKILL);
     return fail(ErrorKind::kTimeout,

@@ -26,7 +26,7 @@ constexpr std::size_t kPeers = 4;
 }  // namespace
 
 Gate::Gate(Shell& shell)
-    : shell_(shell), turns_(std::make_shared<launcher::Semaphore>(shell.executor, kAtOnce)) {}
+    : shell_(shell), turns_(std::make_shared<io::Semaphore>(shell.executor, kAtOnce)) {}
 
 bool Gate::is_for(const Host& host) const {
   const auto& base = shell_.spec.workers;

@@ -26,7 +26,7 @@ class Gate {
   io::awaitable<Result<launcher::GateReply>> ask(launcher::GateRequest request);
 
   Shell& shell_;
-  std::shared_ptr<launcher::Semaphore> turns_;
+  std::shared_ptr<io::Semaphore> turns_;
 };
 
 }  // namespace dt::supervisor

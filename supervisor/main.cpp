@@ -91,7 +91,7 @@ std::unique_ptr<launcher::Backend> make_backend(io::asio::io_context& context,
   if (!spec.sync_dst_dir.empty()) {
     const std::string source = std::filesystem::current_path().string();
     const std::string destination = spec.sync_dst_dir;
-    auto window = std::make_shared<launcher::Semaphore>(context.get_executor(), launcher::kSyncs);
+    auto window = std::make_shared<io::Semaphore>(context.get_executor(), launcher::kSyncs);
     options.sync = [all = ways.get(), window, source, destination](Host host) {
       auto* ssh = dynamic_cast<launcher::SshBackend*>(&all->of(host));
       if (ssh == nullptr) return refuse_sync(std::move(host));

@@ -103,7 +103,7 @@ void Children::join(Duration limit) {
   const auto deadline = std::chrono::steady_clock::now() + limit;
   while (!all_.empty()) {
     const Child child = all_.front();
-    const io::Fd ended = launcher::open_pidfd(child.pid);
+    const io::Fd ended = io::open_pidfd(child.pid);
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
         deadline - std::chrono::steady_clock::now());
     pollfd look{ended.get(), POLLIN, 0};

@@ -225,7 +225,7 @@ class Agent {
     const auto process = processes_.find(question.process);
     if (!process || !process->has_pid()) return;
     link_.send(ProcessState{question.process,
-                            process_states(process->pid(), marked_children(kWarmParent))});
+                            io::process_states(process->pid(), io::marked_children(kWarmParent))});
   }
 
   void handle(const CheckFolder& question) { tasks_.spawn(check_folder(question.folder)); }
@@ -280,10 +280,10 @@ class Agent {
     for (;;) {
       co_await io::sleep_for(kUsageInterval);
       Usage usage;
-      const std::vector<pid_t> forkers = marked_children(kWarmParent);
+      const std::vector<pid_t> forkers = io::marked_children(kWarmParent);
       for (const auto& [id, process] : processes_)
         if (link_.is_attached() && process->is_running() && !process->is_reaped())
-          usage.resident.emplace_back(id, resident_bytes(process->pid(), forkers));
+          usage.resident.emplace_back(id, io::resident_bytes(process->pid(), forkers));
       if (!usage.resident.empty()) link_.send(usage);
     }
   }
@@ -364,8 +364,8 @@ class Agent {
   void kill_anonymous() {
     if (!processes_.all_reaped()) return;
     for (const auto& one :
-         unmarked_descendants(::getpid(), kWarmParent, {guard_.pid(), gpus_.pid()}))
-      signal_pidfd(one, SIGKILL);
+         io::unmarked_descendants(::getpid(), kWarmParent, {guard_.pid(), gpus_.pid()}))
+      io::signal_pidfd(one, SIGKILL);
   }
 
   void reap_adopted() {
@@ -470,11 +470,11 @@ class Agent {
   }
 
   awaitable<void> kill_rest() {
-    const auto deadline = Clock::now() + kKillDeadline;
+    const auto deadline = Clock::now() + io::kKillDeadline;
     while (Clock::now() < deadline) {
-      const auto left = descendants(::getpid(), {guard_.pid()});
+      const auto left = io::descendants(::getpid(), {guard_.pid()});
       if (left.empty()) break;
-      for (const auto& one : left) signal_pidfd(one, SIGKILL);
+      for (const auto& one : left) io::signal_pidfd(one, SIGKILL);
       co_await io::sleep_for(5ms);
       reap_adopted();
     }

@@ -128,7 +128,8 @@ Result<Attached> connect_or_kill_rest(const AgentOptions& options, const AgentFi
     std::this_thread::sleep_for(kRetry);  // tidy: allow (this loop is the condition wait)
   }
   const StartLock lock(own);
-  if (const std::size_t left = kill_marked(mark_of(options.job, options.host), kKillDeadline))
+  if (const std::size_t left =
+          io::kill_marked(io::mark_of(options.job, options.host), io::kKillDeadline))
     return fail(ErrorKind::kTimeout,
                 "{} processes that an earlier agent of job {} left on host {} cannot be killed",
                 left, options.job, options.host);

@@ -122,7 +122,7 @@ Result<Child> start_child(const ChildSpec& spec) {
   }
   if (pid < 0) return tl::unexpected(errno_error(errno, "start a process (fork)"));
   ::setpgid(pid, pid);  // also here: a stop right after the start must find the group
-  Child child{pid, open_pidfd(pid), std::move(out->read), std::move(err->read),
+  Child child{pid, io::open_pidfd(pid), std::move(out->read), std::move(err->read),
               std::move(exec_result->read)};
   if (!child.pidfd) {
     ::kill(pid, SIGKILL);

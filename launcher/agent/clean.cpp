@@ -93,7 +93,7 @@ class Cleaning {
     if (!has_processes(found)) return;
     for (const int signal : {SIGTERM, SIGCONT})
       for (const auto& [job, traces] : found)
-        for (const JobProcess& process : traces.processes) signal_pidfd(process.handle, signal);
+        for (const JobProcess& process : traces.processes) io::signal_pidfd(process.handle, signal);
     const auto polite = Clock::now() + kPolite;
     const auto given_up = polite + kGivenUp;
     for (;;) {
@@ -102,7 +102,8 @@ class Cleaning {
       if (!has_processes(left) || now > given_up) return;
       if (now > polite)
         for (const auto& [job, traces] : left)
-          for (const JobProcess& process : traces.processes) signal_pidfd(process.handle, SIGKILL);
+          for (const JobProcess& process : traces.processes)
+            io::signal_pidfd(process.handle, SIGKILL);
       std::this_thread::sleep_for(kLook);  // tidy: allow (this loop is the condition wait)
     }
   }

@@ -36,7 +36,7 @@ Result<void> start_and_run(const AgentOptions& options, io::Log& log) {
   if (!files) return tl::unexpected(files.error());
   leave_the_caller();
   const std::uint64_t incarnation = random_number();
-  const std::string marks = mark_of(options.job, options.host);
+  const std::string marks = io::mark_of(options.job, options.host);
   ProcessDefaults defaults;
   defaults.host = options.host;
   defaults.socket = files->socket;
@@ -48,7 +48,7 @@ Result<void> start_and_run(const AgentOptions& options, io::Log& log) {
   if (!guard) return tl::unexpected(guard.error());
   // What an agent and its guard left when both were killed. While this process holds the lock, no
   // other agent has processes of this job here.
-  if (const std::size_t left = options.is_first ? 0 : kill_marked(marks, kKillDeadline))
+  if (const std::size_t left = options.is_first ? 0 : io::kill_marked(marks, io::kKillDeadline))
     log.warn("{} processes of an earlier agent cannot be killed", left);
   // Orphans become children of the agent while it lives, then of the guard.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);

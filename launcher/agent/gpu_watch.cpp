@@ -59,11 +59,11 @@ GpuWatch::GpuWatch(asio::any_io_executor executor, Options options)
       options_(std::move(options)),
       wake_(executor, asio::steady_timer::time_point::max()) {}
 
-GpuWatch::~GpuWatch() { signal_pidfd(process_, SIGKILL); }
+GpuWatch::~GpuWatch() { io::signal_pidfd(process_, SIGKILL); }
 
 void GpuWatch::stop() {
   stopped_ = true;
-  signal_pidfd(process_, SIGKILL);
+  io::signal_pidfd(process_, SIGKILL);
   wake_.cancel();
 }
 
@@ -90,7 +90,7 @@ awaitable<void> GpuWatch::one_process() {
     co_return;
   }
   pid_ = child->pid;
-  process_ = open_pidfd(pid_);
+  process_ = io::open_pidfd(pid_);
   co_await listen(std::move(child->out));
   asio::posix::stream_descriptor end(executor_, child->pidfd.release());
   co_await io::process_ended(end);
@@ -124,7 +124,7 @@ awaitable<void> GpuWatch::listen(io::Fd out) {
       const auto limit = seconds(options_.silence);
       if (!std::exchange(is_silent, true))
         trouble_ = fmt::format("NVML has not answered for more than {} s: {}", limit,
-                               process_states(pid_));
+                               io::process_states(pid_));
       continue;
     }
     const auto [ec, n] = std::get<0>(first);
@@ -134,7 +134,7 @@ awaitable<void> GpuWatch::listen(io::Fd out) {
     decoder.feed(std::string_view(buffer).substr(0, n));
     for (;;) {
       auto frame = decoder.next();
-      if (!frame) co_return signal_pidfd(process_, SIGKILL);
+      if (!frame) co_return io::signal_pidfd(process_, SIGKILL);
       if (!*frame) break;
       take(**frame);
     }

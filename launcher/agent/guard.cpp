@@ -84,10 +84,10 @@ void end_everything(const std::set<pid_t>& groups, GuardKind kind, const std::st
     // Only at first: later on, a group's number may have been reused.
     if (pass < 2)
       for (const pid_t group : groups) ::kill(-group, SIGKILL);
-    auto left = descendants(::getpid());
+    auto left = io::descendants(::getpid());
     if (kind == GuardKind::kLater)
-      for (auto& process : marked_processes(mark)) left.push_back(std::move(process));
-    for (const auto& process : left) signal_pidfd(process, SIGKILL);
+      for (auto& process : io::marked_processes(mark)) left.push_back(std::move(process));
+    for (const auto& process : left) io::signal_pidfd(process, SIGKILL);
     if (!reap_children() && left.empty()) return;
     nap(std::min(2 + pass * 2, 200));
   }
@@ -125,7 +125,7 @@ Result<Guard> fork_new_guard(const AgentFiles& files, const std::string& mark) {
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     be_guard(pipe->read.get(), GuardKind::kLater, files, mark);
   }
-  io::Fd pidfd = open_pidfd(pid);
+  io::Fd pidfd = io::open_pidfd(pid);
   if (pidfd) return Guard{pid, std::move(pidfd), std::move(pipe->write)};
   const int number = errno;
   // Before its pipe closes, which would make it end everything.
@@ -145,7 +145,7 @@ Result<Guard> fork_under_guard(const AgentFiles& files, const std::string& mark)
   if (pid < 0) return tl::unexpected(errno_error(errno, "start the agent (fork)"));
   if (pid > 0) be_guard(pipe->read.get(), GuardKind::kFirst, files, mark);
   ::setsid();
-  io::Fd pidfd = open_pidfd(guard);
+  io::Fd pidfd = io::open_pidfd(guard);
   if (!pidfd) return tl::unexpected(errno_error(errno, "watch the guard (pidfd_open)"));
   return Guard{guard, std::move(pidfd), std::move(pipe->write)};
 }

@@ -71,7 +71,7 @@ int hold_main(const AgentOptions& options) {
       // As USR1 whatever it was: a second TERM, which the agent may have from its own bridge, is an
       // order to stop.
       while (!has_ended(agent))
-        if (next_signal(signals, agent, kForever) != 0) signal_pidfd(agent, SIGUSR1);
+        if (next_signal(signals, agent, kForever) != 0) io::signal_pidfd(agent, SIGUSR1);
     }
     if (had_agent && !is_any_held(all)) return 0;
     if (!had_agent && Clock::now() > deadline) {

@@ -120,7 +120,7 @@ Seen look_at(pid_t pid) {
   Seen seen;
   // The handle first: if the kernel reuses the pid after this, the handle still refers to the old
   // process.
-  seen.handle = open_pidfd(pid);
+  seen.handle = io::open_pidfd(pid);
   const io::ProcStat stat = io::parse_proc_stat(io::read_proc_file(folder_of(pid), "stat"));
   const auto words = words_of(pid);
   seen.parent = stat.parent;

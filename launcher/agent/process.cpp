@@ -139,14 +139,14 @@ awaitable<bool> Process::is_executed() {
 awaitable<void> Process::end() { co_await io::process_ended(pidfd_); }
 
 awaitable<std::size_t> Process::end_leftovers() {
-  const auto deadline = Clock::now() + kKillDeadline;
+  const auto deadline = Clock::now() + io::kKillDeadline;
   const std::string token = "DT_TOKEN=" + token_;
   for (;;) {
     ::kill(-pid_, SIGKILL);
-    for (const auto& below : seen_below_) signal_pidfd(below, SIGKILL);
-    const auto left = marked_descendants(::getpid(), token);
+    for (const auto& below : seen_below_) io::signal_pidfd(below, SIGKILL);
+    const auto left = io::marked_descendants(::getpid(), token);
     if (left.empty()) co_return 0;
-    for (const auto& one : left) signal_pidfd(one, SIGKILL);
+    for (const auto& one : left) io::signal_pidfd(one, SIGKILL);
     if (Clock::now() > deadline) co_return left.size();
     co_await io::sleep_for(5ms);
   }
@@ -212,7 +212,7 @@ void Process::stop(std::uint32_t grace_ms, io::TaskGroup& tasks) {
   if (stopping_) return;
   stopping_ = true;
   if (grace_ms > 0) {
-    seen_below_ = descendants(pid_);
+    seen_below_ = io::descendants(pid_);
     ::kill(-pid_, SIGTERM);
     ::kill(-pid_, SIGCONT);  // a stopped process has to run to end
   }
@@ -225,7 +225,7 @@ awaitable<void> Process::kill_later(std::shared_ptr<Process> self) {
     co_await self->kill_timer_.async_wait(tok);
   }
   if (self->reaped_) co_return;
-  for (auto& below : descendants(self->pid_)) self->seen_below_.push_back(std::move(below));
+  for (auto& below : io::descendants(self->pid_)) self->seen_below_.push_back(std::move(below));
   ::kill(-self->pid_, SIGKILL);
 }
 

@@ -22,9 +22,9 @@ namespace {
 
 void hand_on(const io::Fd& process, int signal, bool as_notices) {
   if (as_notices)
-    signal_pidfd(process, signal);
+    io::signal_pidfd(process, signal);
   else if (signal == SIGTERM || signal == SIGINT)
-    signal_pidfd(process, SIGTERM);
+    io::signal_pidfd(process, SIGTERM);
 }
 
 }  // namespace
@@ -33,7 +33,7 @@ io::Fd peer_of(const io::Fd& socket) {
   ucred peer{};
   socklen_t size = sizeof peer;
   if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return {};
-  return open_pidfd(peer.pid);
+  return io::open_pidfd(peer.pid);
 }
 
 void hand_signals_on(const io::Fd& agent, bool as_notices) {

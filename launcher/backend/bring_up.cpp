@@ -25,14 +25,14 @@ Error foreign_host(const Bundle& bundle, const std::string& machine) {
 }  // namespace
 
 BringUp::BringUp(io::asio::any_io_executor executor, std::vector<std::string> files, Exec& exec,
-                 const BringUpLimits& limits, ThreadPool& threads, io::Log& log)
+                 const BringUpLimits& limits, io::ThreadPool& threads, io::Log& log)
     : files_(std::move(files)),
       exec_(&exec),
       limits_(&limits),
       threads_(&threads),
       log_(&log),
-      copies_(std::make_shared<Semaphore>(executor, limits.copies)),
-      packing_(std::make_shared<Semaphore>(executor, 1)) {}
+      copies_(std::make_shared<io::Semaphore>(executor, limits.copies)),
+      packing_(std::make_shared<io::Semaphore>(executor, 1)) {}
 
 awaitable<Result<std::unique_ptr<io::ByteStream>>> BringUp::open(Host host,
                                                                  std::vector<std::string> argv) {
@@ -42,7 +42,7 @@ awaitable<Result<std::unique_ptr<io::ByteStream>>> BringUp::open(Host host,
     bundle_ = std::move(*loaded);
   }
   const std::string start = bundle_exec_script(*bundle_, argv);
-  Semaphore::Permit permit;  // to copy
+  io::Semaphore::Permit permit;  // to copy
   for (bool copied = false;;) {
     auto started = co_await try_start(host, start);
     if (!started) co_return tl::unexpected(started.error());

@@ -27,7 +27,7 @@ class BringUp {
  public:
   /// `files`: the bundle's, read when first needed.
   BringUp(io::asio::any_io_executor executor, std::vector<std::string> files, Exec& exec,
-          const BringUpLimits& limits, ThreadPool& threads, io::Log& log);
+          const BringUpLimits& limits, io::ThreadPool& threads, io::Log& log);
 
   /// The agent's stdin and stdout.
   io::awaitable<Result<std::unique_ptr<io::ByteStream>>> open(Host host,
@@ -49,12 +49,12 @@ class BringUp {
   std::vector<std::string> files_;
   Exec* exec_;
   const BringUpLimits* limits_;
-  ThreadPool* threads_;
+  io::ThreadPool* threads_;
   io::Log* log_;
   std::shared_ptr<const Bundle> bundle_;
   std::vector<std::string> packed_;  ///< The bundle's files as sent, once a host lacks one.
-  std::shared_ptr<Semaphore> copies_;
-  std::shared_ptr<Semaphore> packing_;
+  std::shared_ptr<io::Semaphore> copies_;
+  std::shared_ptr<io::Semaphore> packing_;
   std::set<Host> copying_;
 };
 

@@ -248,7 +248,7 @@ Result<std::unique_ptr<ExecStream>> start_child(asio::any_io_executor executor,
   ::fcntl(words->read.get(), F_SETFL, O_NONBLOCK);
   const auto pid = run(program, sockets->theirs, words->write);
   if (!pid) return tl::unexpected(pid.error());
-  io::Fd handle = open_pidfd(*pid);
+  io::Fd handle = io::open_pidfd(*pid);
   if (!handle) {
     const int number = errno;
     ::kill(*pid, SIGKILL);
@@ -267,7 +267,7 @@ Result<std::unique_ptr<ExecStream>> start_child(asio::any_io_executor executor,
 void kill_children_of(const ExecStream& stream) {
   const auto* child = dynamic_cast<const ChildStream*>(&stream);
   if (child == nullptr || child->pid() == 0) return;
-  for (const io::Fd& one : descendants(child->pid())) signal_pidfd(one, SIGKILL);
+  for (const io::Fd& one : io::descendants(child->pid())) io::signal_pidfd(one, SIGKILL);
 }
 
 }  // namespace dt::launcher

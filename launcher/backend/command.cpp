@@ -55,8 +55,8 @@ class StarterExec final : public Exec {
       : starter_(std::move(starter)),
         limits_(&limits),
         log_(&log),
-        window_(std::make_shared<Semaphore>(executor, limits.window)),
-        checking_(std::make_shared<Semaphore>(executor, 1)) {}
+        window_(std::make_shared<io::Semaphore>(executor, limits.window)),
+        checking_(std::make_shared<io::Semaphore>(executor, 1)) {}
 
   awaitable<Result<std::unique_ptr<ExecStream>>> open(Host host, std::string script) override;
   [[nodiscard]] std::string address(const Host& host) const override {
@@ -80,9 +80,9 @@ class StarterExec final : public Exec {
   Starter starter_;
   const CommandLimits* limits_;
   io::Log* log_;
-  ThreadPool lookups_{4};
-  std::shared_ptr<Semaphore> window_;
-  std::shared_ptr<Semaphore> checking_;
+  io::ThreadPool lookups_{4};
+  std::shared_ptr<io::Semaphore> window_;
+  std::shared_ptr<io::Semaphore> checking_;
   bool is_checked_ = false;
   std::map<Host, std::string> addresses_;
   std::map<Host, std::string> waiting_;  ///< Hosts that are waited for, and why.
@@ -248,7 +248,7 @@ struct CommandBackend::Parts {
         bring_up(executor, std::move(bundle), exec, limits.bring_up, threads, log) {}
 
   CommandLimits limits;
-  ThreadPool threads{4};
+  io::ThreadPool threads{4};
   StarterExec exec;
   BringUp bring_up;
 };

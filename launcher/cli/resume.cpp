@@ -139,7 +139,7 @@ Result<void> find_env_values(
 
 void wait_for_end(const LastJob& job, std::chrono::milliseconds limit) {
   if (!job.has_journal) return;
-  const io::Fd process = open_pidfd(static_cast<pid_t>(job.pointer.pid));
+  const io::Fd process = io::open_pidfd(static_cast<pid_t>(job.pointer.pid));
   if (!process) return;
   pollfd ended{process.get(), POLLIN, 0};
   static_cast<void>(::poll(&ended, 1, static_cast<int>(limit.count())));

@@ -106,7 +106,7 @@ SupervisorProcess::start(io::JobSpec spec, SupervisorStart how) {
   if (!started) co_return cannot(started.error());
   const pid_t pid = *started;
   ready->write.reset();
-  io::Fd pidfd = open_pidfd(pid);
+  io::Fd pidfd = io::open_pidfd(pid);
   if (!pidfd) {
     const Error error = errno_error(errno, "watch the supervisor (pidfd_open)");
     ::kill(pid, SIGKILL);

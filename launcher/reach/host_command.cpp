@@ -115,7 +115,7 @@ HostCommands::HostCommands(io::asio::any_io_executor executor, HostCommand comma
                            std::size_t parallel)
     : command_(std::move(command)),
       script_(host_command_script(command_)),
-      window_(std::make_shared<Semaphore>(std::move(executor), parallel)) {}
+      window_(std::make_shared<io::Semaphore>(std::move(executor), parallel)) {}
 
 /// A stream that end() finds.
 class HostCommands::Running {

@@ -60,7 +60,7 @@ class HostCommands {
 
   HostCommand command_;
   std::string script_;
-  std::shared_ptr<Semaphore> window_;
+  std::shared_ptr<io::Semaphore> window_;
   std::set<ExecStream*> running_;
   bool is_ending_ = false;
 };

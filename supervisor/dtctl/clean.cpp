@@ -105,7 +105,7 @@ class CleanRound {
         hosts_(chosen.hosts),
         words_(std::move(words)),
         ways_(launcher::make_ways(context, chosen.spec, log_)),
-        window_(std::make_shared<launcher::Semaphore>(context.get_executor(), parallel)),
+        window_(std::make_shared<io::Semaphore>(context.get_executor(), parallel)),
         tasks_(context.get_executor()) {}
 
   /// The exit code.
@@ -162,7 +162,7 @@ class CleanRound {
   std::vector<Host> hosts_;
   std::vector<std::string> words_;
   std::unique_ptr<launcher::WaysBackend> ways_;
-  std::shared_ptr<launcher::Semaphore> window_;
+  std::shared_ptr<io::Semaphore> window_;
   io::TaskGroup tasks_;
   std::vector<std::string> failed_;
   std::vector<Host> unreached_;

@@ -33,7 +33,7 @@ struct Watched {
 io::awaitable<void> wake_for_nothing(Watched& all) {
   co_await all.first.async_wait(Descriptor::wait_read, io::tok);
   all.second.close();
-  all.pidfd.assign(dt::launcher::open_pidfd(all.pid).release());
+  all.pidfd.assign(io::open_pidfd(all.pid).release());
 }
 
 io::awaitable<void> wait_by_asio(Watched& all) {

@@ -46,7 +46,7 @@ class Sleeper {
 /// Kills what lives below this process and reaps it.
 void end_all() {
   for (;;) {
-    for (const auto& one : launcher::descendants(::getpid())) launcher::signal_pidfd(one, SIGKILL);
+    for (const auto& one : io::descendants(::getpid())) io::signal_pidfd(one, SIGKILL);
     if (::waitpid(-1, nullptr, 0) < 0) return;
   }
 }
@@ -90,7 +90,7 @@ TEST_CASE("process tree: descendants are found whoever's child they are", "[io]"
             std::size_t found = 0;
             std::thread([&] {
               fork_sleeper();
-              found = launcher::descendants(::getpid()).size();
+              found = io::descendants(::getpid()).size();
             }).join();
             return std::to_string(found);
           }) == "1");
@@ -104,7 +104,7 @@ TEST_CASE("process tree: descendants are found whoever's child they are", "[io]"
               ::_exit(0);
             }
             ::waitpid(parent, nullptr, 0);
-            return std::to_string(launcher::descendants(::getpid()).size());
+            return std::to_string(io::descendants(::getpid()).size());
           }) == "1");
   }
   SECTION("without those that are spared, and all below them") {
@@ -115,8 +115,8 @@ TEST_CASE("process tree: descendants are found whoever's child they are", "[io]"
               ::pause();
             }
             fork_sleeper();
-            while (launcher::descendants(::getpid()).size() < 3) std::this_thread::yield();
-            return std::to_string(launcher::descendants(::getpid(), {spared}).size());
+            while (io::descendants(::getpid()).size() < 3) std::this_thread::yield();
+            return std::to_string(io::descendants(::getpid(), {spared}).size());
           }) == "1");
   }
   SECTION("an ended child is not alive, and not found") {
@@ -125,7 +125,7 @@ TEST_CASE("process tree: descendants are found whoever's child they are", "[io]"
             if (ended == 0) ::_exit(0);
             siginfo_t info{};
             ::waitid(P_PID, static_cast<id_t>(ended), &info, WEXITED | WNOWAIT);
-            return std::to_string(launcher::descendants(::getpid()).size());
+            return std::to_string(io::descendants(::getpid()).size());
           }) == "0");
   }
 }
@@ -134,7 +134,7 @@ TEST_CASE("process tree: a mark is a whole entry of the environment, of a descen
   const Sleeper above("export DT_TREE_TEST=a/1; sleep 1000 & ");
   const Sleeper longer("export DT_TREE_TEST=a/12; ");
   const auto count = [](pid_t root, const char* entry) {
-    return launcher::marked_descendants(root, entry).size();
+    return io::marked_descendants(root, entry).size();
   };
   // They show it from their last exec on.
   while (count(::getpid(), "DT_TREE_TEST=a/1") < 2) std::this_thread::yield();
@@ -160,9 +160,9 @@ TEST_CASE("process tree: what a forker has put into its process group is a proce
     }
     char byte = 0;
     [[maybe_unused]] const ssize_t n = ::read(ready->read.get(), &byte, 1);
-    const std::string states = launcher::process_states(root, {forker});
+    const std::string states = io::process_states(root, {forker});
     return fmt::format("{} {}", std::count(states.begin(), states.end(), ';'),
-                       launcher::resident_bytes(root, {forker}) > launcher::resident_bytes(root));
+                       io::resident_bytes(root, {forker}) > io::resident_bytes(root));
   });
   CHECK(said == "1 true");
 }
@@ -183,7 +183,7 @@ TEST_CASE("process tree: the memory of what another thread has forked counts", "
             }
             char byte = 0;
             [[maybe_unused]] const ssize_t n = ::read(ready->read.get(), &byte, 1);
-            verdict = launcher::resident_bytes(::getpid()) > kSize ? "counts" : "is missing";
+            verdict = io::resident_bytes(::getpid()) > kSize ? "counts" : "is missing";
           }).join();
           return verdict;
         }) == "counts");

@@ -10,9 +10,9 @@ namespace {
 using Order = std::vector<int>;
 
 /// Takes a permit, notes who did, and keeps it until `go` is cancelled.
-io::awaitable<void> take(std::shared_ptr<launcher::Semaphore> semaphore, Order& order, int who,
+io::awaitable<void> take(std::shared_ptr<io::Semaphore> semaphore, Order& order, int who,
                          io::asio::steady_timer& go) {
-  const launcher::Semaphore::Permit permit = co_await semaphore->acquire();
+  const io::Semaphore::Permit permit = co_await semaphore->acquire();
   order.push_back(who);
   co_await go.async_wait(io::tok);
 }
@@ -22,7 +22,7 @@ io::awaitable<void> take(std::shared_ptr<launcher::Semaphore> semaphore, Order& 
 TEST_CASE("semaphore: first come, first served, and who is cancelled takes nothing", "[io]") {
   io::asio::io_context context;
   const auto executor = context.get_executor();
-  const auto semaphore = std::make_shared<launcher::Semaphore>(executor, 2);
+  const auto semaphore = std::make_shared<io::Semaphore>(executor, 2);
   io::asio::steady_timer go(context, io::asio::steady_timer::time_point::max());
   io::TaskGroup group(executor);
   io::TaskGroup leaving(executor);

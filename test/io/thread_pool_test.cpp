@@ -12,7 +12,7 @@ using namespace dt;
 namespace {
 
 /// Waits for work on the pool twice, as a caller that sees to its own end when it is cancelled.
-io::awaitable<void> caller(launcher::ThreadPool& threads, std::latch& go, int& finished) {
+io::awaitable<void> caller(io::ThreadPool& threads, std::latch& go, int& finished) {
   co_await io::asio::this_coro::throw_if_cancelled(false);
   std::function<int()> first = [&go] {
     go.wait();
@@ -25,7 +25,7 @@ io::awaitable<void> caller(launcher::ThreadPool& threads, std::latch& go, int& f
   ++finished;
 }
 
-io::awaitable<void> slow_caller(launcher::ThreadPool& threads, std::chrono::milliseconds takes,
+io::awaitable<void> slow_caller(io::ThreadPool& threads, std::chrono::milliseconds takes,
                                 Duration limit, int& in_time, int& late) {
   std::function<Result<int>()> work = [takes] {
     ::poll(nullptr, 0, static_cast<int>(takes.count()));
@@ -40,7 +40,7 @@ io::awaitable<void> slow_caller(launcher::ThreadPool& threads, std::chrono::mill
 TEST_CASE("thread pool: a deadline begins with the work, not with its wait for a thread", "[io]") {
   using namespace std::chrono_literals;
   io::asio::io_context context;
-  launcher::ThreadPool threads(1);
+  io::ThreadPool threads(1);
   io::TaskGroup group(context.get_executor());
   int in_time = 0;
   int late = 0;
@@ -53,7 +53,7 @@ TEST_CASE("thread pool: a deadline begins with the work, not with its wait for a
 
 TEST_CASE("thread pool: who does not throw when cancelled does not afterwards", "[io]") {
   io::asio::io_context context;
-  launcher::ThreadPool threads(1);
+  io::ThreadPool threads(1);
   io::TaskGroup group(context.get_executor());
   std::latch go(1);
   int finished = 0;

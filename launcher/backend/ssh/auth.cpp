@@ -17,7 +17,7 @@ bool contains(const std::vector<std::string>& all, const std::string& one) {
 /// One login: the keys offered so far, and the notes for its error.
 class Login {
  public:
-  Login(std::shared_ptr<SshSession> session, AuthPlan plan, KeyStore& keys, ThreadPool& threads)
+  Login(std::shared_ptr<SshSession> session, AuthPlan plan, KeyStore& keys, io::ThreadPool& threads)
       : session_(std::move(session)), plan_(std::move(plan)), keys_(&keys), threads_(&threads) {}
 
   io::awaitable<Result<void>> run() {
@@ -172,7 +172,7 @@ class Login {
   std::shared_ptr<SshSession> session_;
   AuthPlan plan_;
   KeyStore* keys_;
-  ThreadPool* threads_;
+  io::ThreadPool* threads_;
   std::vector<std::string> offered_;  ///< Public parts: no key is offered twice.
   std::vector<std::string> tried_;
   std::vector<std::string> unusable_;
@@ -185,7 +185,7 @@ class Login {
 std::string certificate_beside(const std::string& key_file) { return key_file + "-cert.pub"; }
 
 io::awaitable<Result<void>> authenticate(std::shared_ptr<SshSession> session, AuthPlan plan,
-                                         KeyStore& keys, ThreadPool& threads) {
+                                         KeyStore& keys, io::ThreadPool& threads) {
   Login login(std::move(session), std::move(plan), keys, threads);
   co_return co_await login.run();
 }

@@ -31,6 +31,6 @@ struct AuthPlan {
 /// keys. The error lists what was tried and what could not be. The session's own deadline is the
 /// caller's.
 io::awaitable<Result<void>> authenticate(std::shared_ptr<SshSession> session, AuthPlan plan,
-                                         KeyStore& keys, ThreadPool& threads);
+                                         KeyStore& keys, io::ThreadPool& threads);
 
 }  // namespace dt::launcher

@@ -41,10 +41,10 @@ struct Unfinished {
 };
 
 /// The permit, given back after `limit` even if it is still held.
-Semaphore::Permit for_at_most(Duration limit, Semaphore::Permit permit,
-                              const asio::any_io_executor& executor) {
+io::Semaphore::Permit for_at_most(Duration limit, io::Semaphore::Permit permit,
+                                  const asio::any_io_executor& executor) {
   struct Turn {
-    Semaphore::Permit permit;
+    io::Semaphore::Permit permit;
     asio::steady_timer timer;
   };
   auto turn = std::make_shared<Turn>(std::move(permit), asio::steady_timer(executor, limit));
@@ -58,7 +58,7 @@ Semaphore::Permit for_at_most(Duration limit, Semaphore::Permit permit,
 }  // namespace
 
 Connector::Connector(asio::any_io_executor executor, const Targets& targets,
-                     const SshLimits& limits, ThreadPool& threads, ThreadPool& lookups,
+                     const SshLimits& limits, io::ThreadPool& threads, io::ThreadPool& lookups,
                      OnceLog& log, OpenSsh& openssh)
     : executor_(std::move(executor)),
       targets_(&targets),
@@ -70,16 +70,16 @@ Connector::Connector(asio::any_io_executor executor, const Targets& targets,
                   [this](Target hop, JumpHosts::Path path) {
                     return connect_hop(std::move(hop), std::move(path));
                   }),
-      in_flight_(std::make_shared<Semaphore>(executor_, limits.in_flight)) {}
+      in_flight_(std::make_shared<io::Semaphore>(executor_, limits.in_flight)) {}
 
-std::shared_ptr<Semaphore> Connector::permits_for(const Target& target, const Way& way) {
+std::shared_ptr<io::Semaphore> Connector::permits_for(const Target& target, const Way& way) {
   const SshHostConfig& config = target.config;
   std::string place = config.proxy_command;  // the same for all hosts behind one machine
   if (!way.endpoints.empty())
     place = fmt::format("{}:{}", way.endpoints.front().address().to_string(), target.port);
   if (way.carrier) place = fmt::format("{}/{}:{}", config.proxy_jump, target.hostname, target.port);
   auto& permits = permits_[place];
-  if (!permits) permits = std::make_shared<Semaphore>(executor_, limits_->per_address);
+  if (!permits) permits = std::make_shared<io::Semaphore>(executor_, limits_->per_address);
   return permits;
 }
 
@@ -120,8 +120,8 @@ awaitable<Result<Connection>> Connector::connect_at(Target target, JumpHosts::Pa
   if (!way) co_return tl::unexpected(way.error());
   const auto permits = permits_for(target, *way);
   for (int attempt = 1;; ++attempt) {
-    Semaphore::Permit here = co_await permits->acquire();
-    Semaphore::Permit overall = co_await in_flight_->acquire();
+    io::Semaphore::Permit here = co_await permits->acquire();
+    io::Semaphore::Permit overall = co_await in_flight_->acquire();
     if (!target.config.proxy_command.empty())
       here = for_at_most(limits_->proxy_turn, std::move(here), executor_);
     bool is_dropped = false;

@@ -30,7 +30,7 @@ struct Connection {
 class Connector {
  public:
   Connector(io::asio::any_io_executor executor, const Targets& targets, const SshLimits& limits,
-            ThreadPool& threads, ThreadPool& lookups, OnceLog& log, OpenSsh& openssh);
+            io::ThreadPool& threads, io::ThreadPool& lookups, OnceLog& log, OpenSsh& openssh);
 
   /// Tries again, after a pause, while sshd drops the connection before its banner.
   io::awaitable<Result<Connection>> connect(Target target) { return connect_at(target, {}); }
@@ -50,18 +50,18 @@ class Connector {
                                                 bool& is_dropped);
   io::awaitable<Result<void>> log_in(std::shared_ptr<SshSession> session, const Target& target);
   /// Bounds the connections that are being made to one sshd, or by way of one.
-  std::shared_ptr<Semaphore> permits_for(const Target& target, const Way& way);
+  std::shared_ptr<io::Semaphore> permits_for(const Target& target, const Way& way);
 
   io::asio::any_io_executor executor_;
   const Targets* targets_;
   const SshLimits* limits_;
-  ThreadPool* threads_;
-  ThreadPool* lookups_;
+  io::ThreadPool* threads_;
+  io::ThreadPool* lookups_;
   HostKeys host_keys_;
   KeyStore keys_;
   JumpHosts jump_hosts_;
-  std::shared_ptr<Semaphore> in_flight_;
-  std::map<std::string, std::shared_ptr<Semaphore>> permits_;
+  std::shared_ptr<io::Semaphore> in_flight_;
+  std::map<std::string, std::shared_ptr<io::Semaphore>> permits_;
   std::minstd_rand random_{std::random_device{}()};
 };
 

@@ -68,7 +68,7 @@ Result<Dialed> start_proxy(const asio::any_io_executor& executor, const Target& 
 
 }  // namespace
 
-awaitable<Result<Endpoints>> resolve(Target target, Duration limit, ThreadPool& threads) {
+awaitable<Result<Endpoints>> resolve(Target target, Duration limit, io::ThreadPool& threads) {
   boost::system::error_code ec;
   const auto literal = asio::ip::make_address(target.hostname, ec);
   if (!ec) {

@@ -24,7 +24,7 @@ struct Dialed {
 };
 
 /// The addresses of a host that is reached directly.
-io::awaitable<Result<Endpoints>> resolve(Target target, Duration limit, ThreadPool& threads);
+io::awaitable<Result<Endpoints>> resolve(Target target, Duration limit, io::ThreadPool& threads);
 /// Tries the addresses in turn, within the connect timeout for all; with a ProxyCommand there are
 /// none.
 /// `silence`: the kernel ends a TCP connection that is unanswered for so long.

@@ -86,7 +86,7 @@ class OpenSsh::Asking {
 
 OpenSsh::OpenSsh(asio::any_io_executor executor, std::size_t at_once, Duration deadline)
     : executor_(std::move(executor)),
-      permits_(std::make_shared<Semaphore>(executor_, at_once)),
+      permits_(std::make_shared<io::Semaphore>(executor_, at_once)),
       deadline_(deadline) {}
 
 awaitable<Result<SshHostConfig>> OpenSsh::settings(Question question, SshHostConfig from_files) {
@@ -128,7 +128,7 @@ awaitable<Result<SshHostConfig>> OpenSsh::ask(Question question, SshHostConfig f
         "{}: only OpenSSH's client can decide this block, and there is no `ssh` in PATH: "
         "install it (Debian: openssh-client), {}",
         from_files.undecided, kRemedy);
-  const Semaphore::Permit permit = co_await permits_->acquire();
+  const io::Semaphore::Permit permit = co_await permits_->acquire();
   if (!defaults_) {
     std::vector<std::string> words{"-F", "none", "--", "nothing-configured"};
     auto printed = co_await run(std::move(words));

@@ -53,7 +53,7 @@ class OpenSsh {
   io::awaitable<Result<std::string>> run(std::vector<std::string> words);
 
   io::asio::any_io_executor executor_;
-  std::shared_ptr<Semaphore> permits_;
+  std::shared_ptr<io::Semaphore> permits_;
   Duration deadline_;
   std::map<Question, std::shared_ptr<Asked>> asked_;
   std::optional<std::string> defaults_;  ///< What is printed where nothing is configured.

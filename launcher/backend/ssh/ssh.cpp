@@ -25,8 +25,8 @@ struct SshBackend::Parts {
         bring_up(executor, std::move(bundle), pool, limits.bring_up, threads, log) {}
 
   SshLimits limits;
-  ThreadPool threads{16};
-  ThreadPool lookups{32};  ///< Of names: an ssh-agent that waits for a finger delays none.
+  io::ThreadPool threads{16};
+  io::ThreadPool lookups{32};  ///< Of names: an ssh-agent that waits for a finger delays none.
   OnceLog once_log;
   OpenSsh openssh;
   Targets targets;

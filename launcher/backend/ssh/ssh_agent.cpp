@@ -144,8 +144,8 @@ io::awaitable<Result<std::vector<AgentIdentity>>> agent_identities(std::string s
 
 io::awaitable<int> authenticate_by_agent(std::shared_ptr<SshSession> session,
                                          std::string agent_socket, Duration deadline,
-                                         std::vector<AgentIdentity> identities, ThreadPool& threads,
-                                         std::string& problem) {
+                                         std::vector<AgentIdentity> identities,
+                                         io::ThreadPool& threads, std::string& problem) {
   auto pair = io::make_socket_pair();
   if (!pair) {
     problem = pair.error().message;

@@ -28,7 +28,7 @@ io::awaitable<Result<std::vector<AgentIdentity>>> agent_identities(std::string s
 /// sign. libssh's agent code blocks, so it runs on one of `threads`.
 io::awaitable<int> authenticate_by_agent(std::shared_ptr<SshSession> session,
                                          std::string agent_socket, Duration deadline,
-                                         std::vector<AgentIdentity> identities, ThreadPool& threads,
-                                         std::string& problem);
+                                         std::vector<AgentIdentity> identities,
+                                         io::ThreadPool& threads, std::string& problem);
 
 }  // namespace dt::launcher

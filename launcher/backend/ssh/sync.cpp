@@ -109,7 +109,7 @@ awaitable<Result<void>> by_tar(SshBackend& backend, Host host, std::string sourc
 
 }  // namespace
 
-awaitable<Result<void>> sync_folder(SshBackend& backend, std::shared_ptr<Semaphore> window,
+awaitable<Result<void>> sync_folder(SshBackend& backend, std::shared_ptr<io::Semaphore> window,
                                     Host host, std::string source, std::string destination) {
   while (source.size() > 1 && source.back() == '/') source.pop_back();
   while (destination.size() > 1 && destination.back() == '/') destination.pop_back();
@@ -120,7 +120,7 @@ awaitable<Result<void>> sync_folder(SshBackend& backend, std::shared_ptr<Semapho
   if (!ready) co_return tl::unexpected(ready.error());
   if (ready->exit_code != 0)
     co_return fail(ErrorKind::kIo, "{}: sync: mkdir {}: {}", host, destination, ready->err);
-  const Semaphore::Permit permit = co_await window->acquire();
+  const io::Semaphore::Permit permit = co_await window->acquire();
   Result<void> done;
   if (ready->out.find("rsync") != std::string::npos && io::in_path("rsync")) {
     done = co_await by_rsync(backend.ssh_command(host), host, source, destination);

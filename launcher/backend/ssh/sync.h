@@ -21,7 +21,7 @@ constexpr std::size_t kSyncs = 8;
 /// error names the host, with the end of the tool's output. A slow copy has no deadline; a silent
 /// connection ends it. `window`: of the copies at once.
 boost::asio::awaitable<Result<void>> sync_folder(SshBackend& backend,
-                                                 std::shared_ptr<Semaphore> window, Host host,
+                                                 std::shared_ptr<io::Semaphore> window, Host host,
                                                  std::string source, std::string destination);
 
 }  // namespace dt::launcher

@@ -20,7 +20,7 @@ constexpr std::size_t kAtOnce = 128;
 
 SwarmBackend::SwarmBackend(io::asio::any_io_executor executor, std::string socket)
     : socket_(std::move(socket)),
-      window_(std::make_shared<launcher::Semaphore>(std::move(executor), kAtOnce)) {}
+      window_(std::make_shared<io::Semaphore>(std::move(executor), kAtOnce)) {}
 
 awaitable<Result<std::unique_ptr<io::ByteStream>>> SwarmBackend::open(
     Host host, std::vector<std::string> argv) {

@@ -24,7 +24,7 @@ class SwarmBackend final : public launcher::Backend {
 
  private:
   std::string socket_;
-  std::shared_ptr<launcher::Semaphore> window_;  ///< Connections that are being made.
+  std::shared_ptr<io::Semaphore> window_;  ///< Connections that are being made.
 };
 
 }  // namespace dt::swarm

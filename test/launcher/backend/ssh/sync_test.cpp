@@ -14,8 +14,8 @@ using namespace dt::test;
 
 namespace {
 
-std::shared_ptr<Semaphore> window(Client& client, std::size_t copies = kSyncs) {
-  return std::make_shared<Semaphore>(client.context.get_executor(), copies);
+std::shared_ptr<io::Semaphore> window(Client& client, std::size_t copies = kSyncs) {
+  return std::make_shared<io::Semaphore>(client.context.get_executor(), copies);
 }
 
 /// A stand-in for rsync, first in PATH for its lifetime.
