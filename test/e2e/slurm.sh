@@ -51,6 +51,7 @@ MessageTimeout=20
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 SchedulerType=sched/backfill
+SchedulerParameters=sched_interval=1
 SlurmdParameters=config_overrides
 ${SLURM_GRES:+GresTypes=${SLURM_GRES%%:*}}
 EOT

@@ -3,7 +3,7 @@
 # work is done. The weights at the end are those of an undisturbed job, bit by bit.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/slurm.sh"
-KILL_WAIT=20 slurm_up 2 cgroup
+KILL_WAIT=20 SLURM_CRED_EXPIRE=5 slurm_up 2 cgroup
 EPOCHS=300  # two minutes
 worker="$DT_BIN/elastic_worker --samples 200 --epochs $EPOCHS --steps-per-epoch 20 --hash --momentum 0.9"
 last_weights() { grep -Eo "Epoch\[$((EPOCHS - 1))\] Weights=[0-9a-f]{16}" "$1" | sort -u | cut -d= -f2; }
@@ -28,10 +28,8 @@ count() { grep -Ec -- "$1" "$T/batch.out" || true; }
 finished_late() { [ "$(state)" = TIMEOUT ] && tail -n 1 "$T/batch.out" | grep -q 'the job has finished'; }
 while [ "$(state)" != COMPLETED ] && ! finished_late; do
   runs=$(count ': it (begins|goes on with epoch)')
-  STEP=1 wait_for 150 '[ "$(count ": it (begins|goes on with epoch)")" -gt '"$runs"' ] || [[ "$(state)" = @(COMPLETED|PENDING|FAILED|TIMEOUT|CANCELLED|NODE_FAIL) ]]' || fail "$(in_slurm scontrol show job "$number")"
+  STEP=1 wait_for 150 '[ "$(count ": it (begins|goes on with epoch)")" -gt '"$runs"' ] || [[ "$(state)" = @(COMPLETED|FAILED|TIMEOUT|CANCELLED|NODE_FAIL) ]]' || fail "$(in_slurm scontrol show job "$number")"
   case $(state) in
-    # By itself Slurm begins a requeued job only after two minutes.
-    PENDING) in_slurm scontrol update JobId="$number" StartTime=now || true ;;
     FAILED | TIMEOUT | CANCELLED | NODE_FAIL) finished_late || fail "$(in_slurm scontrol show job "$number")" ;;
   esac
 done

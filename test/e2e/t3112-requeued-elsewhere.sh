@@ -30,8 +30,6 @@ STEP=0.3 wait_for 30 saved || fail "no checkpoint: $(cat "$T/batch.out")"
 # Nobody of it says goodbye.
 for pid in $(left_over | awk '/dtlaunch|dtsupervisor/ { print $1 }'); do kill -KILL "$pid" 2>/dev/null || true; done
 in_slurm scontrol requeue "$number"
-again() { [ "$(in_slurm scontrol show job "$number" | sed -nE 's/^ *JobState=([A-Z_]+) .*/\1/p')" = PENDING ] && in_slurm scontrol update JobId="$number" StartTime=now; }
-STEP=0.5 wait_for 30 again || fail "it is not queued again: $(in_slurm scontrol show job "$number")"
 STEP=0.5 wait_for 60 "grep -qE 'it goes on with epoch [0-9]+ from' '$T/batch.out'" || fail "it does not go on: $(cat "$T/batch.out")"
 grep -q 'its journal is not on this machine' "$T/batch.out" || fail "it was no other machine: $(cat "$T/batch.out")"
 awaits --start 'epoch>=4'
