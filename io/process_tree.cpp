@@ -21,9 +21,7 @@ namespace {
 
 std::string folder_of(pid_t pid) { return "/proc/" + std::to_string(pid); }
 
-std::string file_of(pid_t pid, const char* name) {
-  return read_proc_file(folder_of(pid), name);
-}
+std::string file_of(pid_t pid, const char* name) { return read_proc_file(folder_of(pid), name); }
 
 /// The names in a folder that are numbers.
 std::vector<pid_t> numbers_in(const std::string& folder) {
