@@ -104,26 +104,29 @@ TEST_CASE("half: workers of three types have one mean, each in its type", "[half
   std::vector<Values> means(3);
   auto work = [&](std::uint32_t w) {
     auto store = over(cluster.open(w));
-    // Every transport's way: memory of the store's own, and the caller's.
-    auto* own = static_cast<std::uint16_t*>(must(store.allocate(kElements * 2)));
     const data::Dtype dtype = w == 1 ? kFp16 : kBf16;
     Values as_float = mine[w];
     Halves halves = rounded(mine[w], dtype);
     Halves out(kElements);
-    kv::Array value = w == 0 ? array_of(as_float) : half_array(halves, dtype);
-    kv::Array in_place = value;
-    if (w == 2) {
-      std::copy(halves.begin(), halves.end(), own);
-      in_place.data = own;
-    }
+    const kv::Array value = w == 0 ? array_of(as_float) : half_array(halves, dtype);
+    // An operation's arrays are its own until it is done. Every transport's way: memory of the
+    // store's own, and the caller's.
+    Values float_in_place = mine[w];
+    Halves half_in_place = halves;
+    auto* own = static_cast<std::uint16_t*>(must(store.allocate(kElements * 2)));
+    kv::Array in_place = w == 0 ? array_of(float_in_place) : half_array(half_in_place, dtype);
+    if (w == 2) in_place.data = own;
     must(store.init({"v"}, {value}, 0));
     must(store.init({"mean"}, {value}, data::kAuxiliary));
     kv::PushOptions options;
     options.reduce = data::Reduce::kMean;
     options.samples = w + 1;
     for (int round = 0; round < 3; ++round) {
-      // The first one's value goes elsewhere, the second's over its gradient.
-      kv::Array target = w == 0 ? value : half_array(out, dtype);
+      float_in_place = mine[w];
+      half_in_place = halves;
+      std::copy(halves.begin(), halves.end(), own);
+      // The first one's value goes elsewhere or over its gradient, the second's over its gradient.
+      const kv::Array target = w == 0 ? value : half_array(out, dtype);
       const auto first = must(store.pushpull({"v"}, {value}, {target}, options));
       const auto second = must(store.pushpull({"mean"}, {in_place}, {in_place}, options));
       if (round == 1)
@@ -132,15 +135,13 @@ TEST_CASE("half: workers of three types have one mean, each in its type", "[half
         for (const auto handle : {second, first}) must(store.wait(handle, 30));
       if (w == 0) {
         if (as_float != Values(kElements, as_float[0])) throw std::runtime_error("a torn mean");
+        if (float_in_place != as_float) throw std::runtime_error("in place it is another value");
         means[0] = as_float;
         as_float = mine[0];
       } else {
         means[w] = widened(out, dtype);
-        const Halves placed = w == 2 ? Halves(own, own + kElements) : halves;
+        const Halves placed = w == 2 ? Halves(own, own + kElements) : half_in_place;
         if (placed != out) throw std::runtime_error("in place it is another value");
-        const Halves again = rounded(mine[w], dtype);
-        std::copy(again.begin(), again.end(), halves.begin());
-        if (w == 2) std::copy(again.begin(), again.end(), own);
       }
     }
     must(store.release(own));
