@@ -92,6 +92,30 @@ void take_values(io::JobSpec& spec, const io::JobSpec& whole) {
   spec.is_env_elsewhere = whole.is_env_elsewhere;
 }
 
+/// What the programs of the next job find otherwise than those of the past one did, in the words of
+/// options: "--env LR, --env-worker SEED"; empty for nothing. The next one's values are here; the
+/// past one's may not be.
+std::string changes_since(const io::JobSpec& past, const io::JobSpec& next) {
+  using Variables = std::map<std::string, std::string>;
+  std::vector<std::string> changed;
+  const auto compare = [&](const char* option, const auto& then, const auto& now) {
+    const Variables before(then.begin(), then.end());
+    Variables all = before;
+    const Variables after(now.begin(), now.end());
+    all.insert(after.begin(), after.end());
+    for (const auto& [name, value] : all) {
+      const bool is_in_both = before.contains(name) && after.contains(name);
+      if (!is_in_both || (!past.is_env_elsewhere && before.at(name) != after.at(name)))
+        changed.push_back(fmt::format("{} {}", option, name));
+    }
+  };
+  compare("--env", past.env, next.env);
+  compare("--env-server", past.env_server, next.env_server);
+  compare("--env-worker", past.env_worker, next.env_worker);
+  if (past.cwd != next.cwd) changed.emplace_back("the working directory");
+  return fmt::format("{}", fmt::join(changed, ", "));
+}
+
 Result<std::map<std::string, std::string>> variables_of(const std::string& file) {
   std::map<std::string, std::string> out;
   if (file.empty()) return out;
@@ -177,11 +201,14 @@ AutoResume auto_resume(const Result<LastJob>& last, const io::JobSpec& next) {
   if (last->spec.command != next.command)
     return {false, fmt::format("the last job here, {}, ran another command", name)};
   const auto& ended = last->pointer.ended;
-  if (!ended) return {true, fmt::format("the last job here, {}, did not come to its end", name)};
-  if (ended->exit_code == 0)
+  if (ended && ended->exit_code == 0)
     return {false, fmt::format("the last job here, {}, has finished", name)};
-  return {true, fmt::format("the last job here, {}, ended with exit code {} ({})", name,
-                            ended->exit_code, ended->message)};
+  const std::string how =
+      ended ? fmt::format("ended with exit code {} ({})", ended->exit_code, ended->message)
+            : "did not come to its end";
+  const std::string changes = changes_since(last->spec, next);
+  return {true, fmt::format("the last job here, {}, {}{}", name, how,
+                            changes.empty() ? "" : fmt::format(", changed since: {}", changes))};
 }
 
 bool was_ended_by_scheduler(const io::JobSpec& past, const io::JobSpec& next,

@@ -51,7 +51,8 @@ struct AutoResume {
   bool goes_on = false;
   std::string why;  ///< In words.
 };
-/// `last`: an error if there is none.
+/// `last`: an error if there is none. Another command is another job. The rest of the spec may have
+/// changed; `why` names what of it the programs would notice.
 [[nodiscard]] AutoResume auto_resume(const Result<LastJob>& last, const io::JobSpec& next);
 
 /// Whether the scheduler has started the job of the past spec again, under the number that it had:

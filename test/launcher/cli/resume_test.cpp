@@ -37,6 +37,39 @@ TEST_CASE("resume: a scheduler that starts its job again has ended the run befor
   CHECK_FALSE(launcher::was_ended_by_scheduler(sge, sge, of("RESTARTED", "0")));
 }
 
+TEST_CASE("resume: --auto-resume compares the specs and names what changed", "[resume]") {
+  launcher::LastJob last;
+  last.spec.job = "j1";
+  last.spec.command = {"python3", "train.py"};
+  last.spec.cwd = "/work";
+  last.spec.env = {{"LR", "0.1"}, {"OLD", "1"}};
+  last.spec.env_worker = {{"SEED", "1"}};
+  io::JobSpec next = last.spec;
+  const auto decide = [&] { return launcher::auto_resume(last, next); };
+  CHECK(decide().goes_on);
+  CHECK(decide().why == "the last job here, j1, did not come to its end");
+  next.env = {{"LR", "0.2"}, {"NEW", "1"}};
+  next.env_worker.clear();
+  next.cwd = "/v2";
+  CHECK(decide().goes_on);
+  CHECK(decide().why ==
+        "the last job here, j1, did not come to its end, changed since: --env LR, --env NEW, --env "
+        "OLD, --env-worker SEED, the working directory");
+  // Its values are on the former master: nothing is known of them.
+  next = last.spec;
+  last.spec.is_env_elsewhere = true;
+  last.spec.env[0].second.clear();
+  CHECK(decide().why == "the last job here, j1, did not come to its end");
+  last.pointer.ended = io::JobPointer::Ended{.exit_code = 75, .message = "its hosts go away"};
+  CHECK(decide().why == "the last job here, j1, ended with exit code 75 (its hosts go away)");
+  last.pointer.ended->exit_code = 0;
+  CHECK_FALSE(decide().goes_on);
+  last.pointer.ended->exit_code = 75;
+  next.command.emplace_back("--epochs=9");
+  CHECK_FALSE(decide().goes_on);
+  CHECK_FALSE(launcher::auto_resume(fail(ErrorKind::kInvalid, "no job"), next).goes_on);
+}
+
 TEST_CASE("spec: the host that this machine is", "[resume]") {
   io::JobSpec spec;
   spec.workers = {Host{"", "n1"}, Host{"", "n2"}};
