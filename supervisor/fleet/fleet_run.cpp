@@ -1,9 +1,14 @@
 #include "supervisor/fleet/fleet_run.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "io/fd.h"
 #include "io/job/control_protocol.h"
 #include "io/job/job_pointer.h"
 
@@ -41,6 +46,21 @@ std::vector<Holder> kept_and_gone(const std::vector<Holder>& before,
     gone.back().state = HolderState::kEnding;
   }
   return gone;
+}
+
+/// Holds the job for this dtfleet, as long as the descriptor is open: two would ask for two
+/// replacements of one node.
+Result<io::Fd> only_one(const io::JobPointer& job) {
+  const std::string path = job.state_dir + "/fleet.lock";
+  io::Fd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!lock) return tl::unexpected(errno_error(errno, "open " + path));
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
+    return fail(
+        ErrorKind::kInvalid,
+        "another dtfleet serves job {} already: the job's supervisor starts one, and starts "
+        "it again when it ends",
+        job.job);
+  return lock;
 }
 
 JobHost host_from(const json& value) {
@@ -81,6 +101,12 @@ Result<FleetWish> parse_wish(std::string_view reply) {
 }
 
 awaitable<Result<void>> FleetRun::run() {
+  const auto at_start = io::read_job_pointer(job_dir_);
+  if (!at_start) co_return tl::unexpected(at_start.error());
+  if (at_start->ended) co_return fail(ErrorKind::kUnavailable, "no job is running in {}", job_dir_);
+  const auto lock = only_one(*at_start);
+  if (!lock) co_return tl::unexpected(lock.error());
+  job_ = at_start->job;
   Duration wait{};
   for (int failures = 0;;) {
     auto looked = co_await look(wait);
@@ -89,9 +115,7 @@ awaitable<Result<void>> FleetRun::run() {
       client_.reset();
       const auto pointer = io::read_job_pointer(job_dir_);
       if (!pointer) co_return tl::unexpected(pointer.error());
-      const bool is_over = pointer->ended || (!job_.empty() && pointer->job != job_);
-      if (is_over && job_.empty())
-        co_return fail(ErrorKind::kUnavailable, "no job is running in {}", job_dir_);
+      const bool is_over = pointer->ended || pointer->job != job_;
       if (is_over && (give_all_back() || ++failures == kTries)) co_return Result<void>();
     }
     wait = is_changed_ || wait < kSoon
@@ -106,12 +130,11 @@ awaitable<Result<bool>> FleetRun::look(Duration wait) {
   if (!client_) {
     const auto pointer = io::read_job_pointer(job_dir_);
     if (!pointer) co_return tl::unexpected(pointer.error());
-    if (pointer->ended || (!job_.empty() && pointer->job != job_))
+    if (pointer->ended || pointer->job != job_)
       co_return fail(ErrorKind::kUnavailable, "the job has ended");
     auto client = co_await io::ControlClient::connect(pointer->socket);
     if (!client) co_return tl::unexpected(client.error());
     client_ = std::move(*client);
-    job_ = pointer->job;
     seen_ = 0;
   }
   const auto waited = co_await ask_wish(wait);

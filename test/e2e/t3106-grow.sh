@@ -71,6 +71,15 @@ holders_are ""
 file_is n1
 worker_log once "$T/w0.jsonl"
 
+say "a second dtfleet would ask for everything twice"
+ctl grow 1 -- -p whole
+run second dtfleet --job-dir "$JOB" slurm
+expect_status 1
+grep -q "another dtfleet serves job $(pointer job) already" "$T/second.out" || fail "$(cat "$T/second.out")"
+awaits workers=2
+ctl shrink
+holders_are ""
+
 rounds=5 next_supervisor=0
 ! is_nightly || rounds=50
 say "dtfleet and the supervisor are killed, $rounds times, while the job grows and shrinks"
