@@ -212,13 +212,15 @@ pid_t Site::guard_pid() const {
 }
 
 pid_t Site::agent() {
-  wait([this] { return agent_pid() != 0; });
-  return agent_pid();
+  pid_t found = 0;
+  wait([&] { return (found = agent_pid()) != 0; });
+  return found;
 }
 
 pid_t Site::guard() {
-  wait([this] { return guard_pid() != 0; });
-  return guard_pid();
+  pid_t found = 0;
+  wait([&] { return (found = guard_pid()) != 0; });
+  return found;
 }
 
 StartProcess shell(ProcessId id, std::string script) {
