@@ -118,6 +118,12 @@ Result<JobLine> living(const std::string& job, const std::vector<std::string>& n
   if (first.state != "RUNNING")
     return fail(ErrorKind::kInvalid, "Slurm job {} is {}, not RUNNING: {}", shown(job),
                 shown(first.state), kRemedy);
+  const auto left = host_names::expand_list(first.nodes);
+  if (left && std::ranges::all_of(*left, [&](const auto& node) { return here.contains(node); }))
+    return fail(ErrorKind::kInvalid,
+                "Slurm job {} has lost nodes: it runs on {}, and SLURM_JOB_NODELIST in this shell "
+                "has more: export SLURM_JOB_NODELIST={}; unset SLURM_TASKS_PER_NODE",
+                shown(job), shown(first.nodes), first.nodes);
   return fail(ErrorKind::kInvalid,
               "Slurm job {} runs on {}, and SLURM_JOB_NODELIST in this shell has other nodes: {}",
               shown(job), shown(first.nodes), kRemedy);

@@ -1,5 +1,8 @@
 #include "launcher/reach/host_command.h"
 
+#include <algorithm>
+
+#include "core/base/number.h"
 #include "io/within.h"
 #include "launcher/shell_word.h"
 
@@ -10,6 +13,9 @@ using io::awaitable;
 
 /// Before the command's stdout and stderr: what start files of the shell print comes earlier.
 constexpr std::string_view kBegun = "dtctl:begun";
+/// After the command's stdout, with its exit code and the end of the line. A starter may end with 0
+/// although the command has not: srun does so when the node is lost. Text has no such first byte.
+constexpr std::string_view kEnded = "\001dtctl:ended ";
 /// From the shell's start to kBegun.
 constexpr Duration kStart = std::chrono::seconds(20);
 
@@ -53,24 +59,68 @@ class Errors {
   bool has_begun_ = false;
 };
 
-awaitable<Result<int>> read_to_end(ExecStream& stream, TakeOutput& take) {
+/// stdout without kEnded.
+class Output {
+ public:
+  explicit Output(TakeOutput take) : take_(std::move(take)) {}
+  void feed(std::string_view bytes) {
+    held_ += bytes;
+    while (const std::size_t free = before_mark()) {
+      take_(false, std::string_view(held_).substr(0, free));
+      held_.erase(0, free);
+    }
+  }
+  void finish() {
+    if (!held_.empty()) take_(false, held_);
+    held_.clear();
+  }
+  /// The command's exit code, if its end was seen.
+  [[nodiscard]] const std::optional<int>& code() const { return code_; }
+
+ private:
+  /// How many of the held bytes are the command's; takes the mark out where they begin with it.
+  std::size_t before_mark() {
+    const std::size_t at = std::min(held_.find(kEnded.front()), held_.size());
+    if (at > 0 || held_.empty()) return at;
+    if (held_.size() < kEnded.size()) return kEnded.starts_with(held_) ? 0 : 1;
+    if (!held_.starts_with(kEnded)) return 1;
+    const std::size_t end = held_.find('\n', kEnded.size());
+    if (end == std::string::npos) return held_.size() > kEnded.size() + kMostDigits ? 1 : 0;
+    const auto code = parse_number<int>(held_.substr(kEnded.size(), end - kEnded.size()));
+    if (!code) return 1;
+    code_ = *code;
+    held_.erase(0, end + 1);
+    return before_mark();
+  }
+  static constexpr std::size_t kMostDigits = 3;
+  TakeOutput take_;
+  std::string held_;  ///< Empty, or the beginning of what may be the mark.
+  std::optional<int> code_;
+};
+
+awaitable<Result<int>> read_to_end(ExecStream& stream, Output& output) {
   std::string piece(std::size_t{256} << 10, '\0');
   for (;;) {
     auto n = co_await stream.read(piece);
     if (!n) co_return tl::unexpected(n.error());
     if (*n == 0) break;
-    take(false, std::string_view(piece).substr(0, *n));
+    output.feed(std::string_view(piece).substr(0, *n));
   }
+  output.finish();
+  if (output.code()) co_return *output.code();
   if (stream.exit_code() < 0) co_return tl::unexpected(stream.no_exit_code());
+  if (stream.exit_code() == 0)
+    co_return fail(ErrorKind::kClosed,
+                   "the connection ended before the command did, with exit code 0: was the host "
+                   "lost?");
   co_return stream.exit_code();
 }
 
 /// The same for at most `limit`; nothing when it is over.
-awaitable<std::optional<Result<int>>> read_for(Duration limit, ExecStream& stream,
-                                               TakeOutput& take) {
+awaitable<std::optional<Result<int>>> read_for(Duration limit, ExecStream& stream, Output& output) {
   using namespace io::asio::experimental::awaitable_operators;
   io::asio::steady_timer timer(co_await io::asio::this_coro::executor, limit);
-  auto race = read_to_end(stream, take) || timer.async_wait(io::tok);
+  auto race = read_to_end(stream, output) || timer.async_wait(io::tok);
   auto first = co_await std::move(race);
   if (first.index() == 0) co_return std::move(std::get<0>(first));
   co_return std::nullopt;
@@ -100,9 +150,10 @@ std::string host_command_script(const HostCommand& command) {
       "echo {0}; echo {0} >&2; exec 3<&0 </dev/null; {1}c=; trap c=143 TERM; "
       "{{ while read -r x <&3; do :; done; trap '' TERM; exec 3<&-; kill -TERM 0; "
       "for x in 1 2 3 4 5; do sleep 1; done; kill -KILL 0; }} >/dev/null 2>&1 {2}& "
-      "w=$!; [ -n \"$c\" ] || {{ /bin/sh -c {3} 3<&- {4}; c=$?; }}; kill -KILL $w; exit $c",
+      "w=$!; [ -n \"$c\" ] || {{ /bin/sh -c {3} 3<&- {4}; c=$?; }}; kill -KILL $w; "
+      "printf '\\001{5}%s\\n' $c; exit $c",
       kBegun, take_input(command), command.input ? "4<&- " : "", shell_word(command.text),
-      command.input ? "<&4 4<&-" : "");
+      command.input ? "<&4 4<&-" : "", kEnded.substr(1));
   // The group is the command's alone: sshd and other starters make one, and setsid where one does
   // not. The fifth field of `stat` is the process group (proc(5)).
   return fmt::format(
@@ -157,7 +208,8 @@ awaitable<HostEnd> HostCommands::run_on(ExecStream& stream, Host host, TakeOutpu
     ended.why = at_host(host, begun.error().message);
     co_return ended;
   }
-  if (!begun->rest.empty()) take(false, begun->rest);
+  Output output(std::move(take));
+  if (!begun->rest.empty()) output.feed(begun->rest);
   // A host that cannot take the input gives the reason in its output.
   const bool has_limit = command_.timeout > Duration{};
   if (command_.input && has_limit)
@@ -166,13 +218,13 @@ awaitable<HostEnd> HostCommands::run_on(ExecStream& stream, Host host, TakeOutpu
   else if (command_.input)
     static_cast<void>(co_await write_input(stream, command_.input));
   if (!has_limit) {
-    const auto code = co_await read_to_end(stream, take);
+    const auto code = co_await read_to_end(stream, output);
     co_return end_of(host, code);
   }
-  auto code = co_await read_for(command_.timeout, stream, take);
+  auto code = co_await read_for(command_.timeout, stream, output);
   if (code) co_return end_of(host, *code);
   stream.finish_writing();
-  code = co_await read_for(kEndPatience, stream, take);
+  code = co_await read_for(kEndPatience, stream, output);
   HostEnd ended;
   ended.is_late = true;
   ended.exit_code = kExitLateCommand;

@@ -3,8 +3,9 @@
 ///
 /// Beside the command a shell on the host waits for the end of its stdin. That comes when this
 /// process ends the command, ends itself or loses the connection; then the command's process group
-/// gets TERM, and 5 s later KILL. Where this process is killed while srun, qrsh or mpirun carry the
-/// stdin, it depends on them.
+/// gets TERM, and 5 s later KILL. The exit code comes in the output, behind a mark that is taken
+/// out: a starter's own 0 does not say that the command has ended. Where this process is killed
+/// while srun, qrsh or mpirun carry the stdin, it depends on them.
 #pragma once
 
 #include <functional>

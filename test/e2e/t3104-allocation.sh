@@ -58,6 +58,30 @@ run one in_slurm salloc -N 1 srun -n 1 dtlaunch -s 0 echo said
 expect_status 0
 expect_output one '\[worker 0 n1\] said$'
 
+say "a node is lost: its command did not end well, though srun does; the job of --no-kill lives on the other"
+STEP=0.2 wait_for 20 '[ "$(in_slurm sinfo -h -t idle -o %D)" = 3 ]' || fail "nodes are busy: $(in_slurm sinfo)"
+allocate 2 --no-kill
+inside() { in_slurm env SLURM_JOB_ID="$SLURM_JOB" SLURM_JOB_NODELIST="$1" "${@:2}"; }
+start exec "${SLURM_NS[@]}" env -C "$T" SLURM_JOB_ID="$SLURM_JOB" SLURM_JOB_NODELIST='n[1-2]' \
+  dtctl exec -- "echo begins; until [ -e '$T/go' ]; do sleep 0.1; done; echo ends"
+wait_for 10 '[ "$(grep -c "begins$" "$T/exec.out")" = 2 ]' || fail "$(output exec)"
+in_slurm scontrol update NodeName=n2 State=DOWN Reason=lost
+STEP=0.2 wait_for 20 'grep -q "Node failure on n2" "$T/exec.out"' || fail "$(output exec)"
+: >"$T/go"
+finished dtctl "$PID" 20
+expect_status 65
+expect_output exec '^\[n1\] ends$'
+expect_output exec '^  n2: the connection ended before the command did, with exit code 0: was the host lost\?$'
+! output exec | grep -q '^\[n2\] ends' || fail "$(output exec)"
+run less inside 'n[1-2]' dtlaunch -s 0 true
+expect_status 2
+expect_output less "^dtlaunch: Slurm job $SLURM_JOB has lost nodes: it runs on n1, .* has more: export SLURM_JOB_NODELIST=n1;"
+run less inside n1 dtlaunch -s 0 echo said
+expect_status 0
+in_slurm scancel "$SLURM_JOB"
+# The lost machine's; Slurm does not end them.
+for pid in $(left_over | sed -nE 's/^([0-9]+) slurmstepd: .*/\1/p'); do kill -KILL "$pid"; done
+
 say "a shell that has outlived its job; another one's nodes; a node that was taken out"
 # The nodes of the jobs before are free again: this one has n1 and n2.
 STEP=0.2 wait_for 20 '[ "$(in_slurm sinfo -h -t idle -o %D)" = 3 ]' || fail "nodes are busy: $(in_slurm sinfo)"

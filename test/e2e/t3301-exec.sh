@@ -61,6 +61,16 @@ for line in lines:
     assert line["exit_code"] == 137 and line["stdout"] == "o\n\x1b" and "err\n" in line["stderr"], line' \
   "$T/json.out" "${hosts[@]}"
 
+say "a starter that ends with 0 before the command does has lost its host; what looks like a mark is output"
+printf '%s\n' '#!/bin/sh' 'sh -c "$2" | timeout 1 cat' 'exit 0' >"$T/starter"
+chmod +x "$T/starter"
+run lossy dtctl exec -w lost --launcher command --rsh "$T/starter {host} {command}" -- 'echo begins; sleep 3'
+expect_status 65
+same lossy "[lost] begins" "dtctl: 1 of 1 hosts not reached, or lost:" "  lost: the connection ended before the command did, with exit code 0: was the host lost?"
+run marks dtctl exec -w here --launcher local --json -- 'printf "\001"; printf "\001dtctl:ended x\n\001dtctl:end"; exit 3'
+expect_status 3
+grep -Fq '"stdout":"\u0001\u0001dtctl:ended x\n\u0001dtctl:end"' "$T/marks.out" || fail "$(cat "$T/marks.out")"
+
 say "10 MB of each host, whole and unmixed"
 SSH_HOSTS=$ALL_HOSTS on_hosts much -- 'seq -f "$DT_SSHD_HOST %0100.0f" 1 100000 & seq -f "$DT_SSHD_HOST err %020.0f" 1 1000 >&2; wait'
 expect_status 0

@@ -157,6 +157,10 @@ TEST_CASE("allocation: a Slurm job counts only while squeue says it runs on thes
   CHECK_THAT(asked({true, "COMPLETING|N/A|n[1-2]\n"}),
              StartsWith("Slurm job 41 is COMPLETING, not RUNNING: unset"));
   CHECK_THAT(asked(running("n[1-3]")), Contains("runs on n[1-3], and SLURM_JOB_NODELIST"));
+  // A job of --no-kill outlives its node.
+  CHECK_THAT(asked(running("n2")),
+             Contains("has lost nodes: it runs on n2, and") &&
+                 Contains("has more: export SLURM_JOB_NODELIST=n2; unset SLURM_TASKS_PER_NODE"));
   CHECK_THAT(asked(running("n[1-")), Contains("has other nodes"));
   CHECK_THAT(text_of(slurm_allocation(of({{"SLURM_JOB_ID", "41"}}), running("n1"))),
              Contains("SLURM_JOB_NODELIST is not set"));
