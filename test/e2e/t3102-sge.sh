@@ -47,6 +47,7 @@ cd $JOB
 $DT_BIN/dtlaunch -n 5 -s 0 true
 $DT_BIN/dtlaunch --dry-run train_cmd
 $DT_BIN/dtlaunch -s 0 sh -c 'echo "\$RANK of \$WORLD_SIZE"'
+$DT_BIN/dtctl exec --timeout 20 -- 'printf "no end of line"; exit 3' || echo "exec: \$?"
 $DT_BIN/dtlaunch -s 0 sleep 1001 &
 echo \$! >$T/home/interrupted
 wait \$! || echo "interrupted: \$?"
@@ -58,6 +59,8 @@ said mpi '^dtlaunch: -n 5: SGE job [0-9]+ has 2 slots \(the slots of its paralle
 said mpi '^g[1-3] is this machine, g[1-3] by qrsh -inherit -noshell -V g[1-3] /bin/sh, not elastic$'
 said mpi '\[worker 0 g[1-3]\] 0 of 2$'
 said mpi '\[worker 1 g[1-3]\] 1 of 2$'
+[ "$(grep -c '^\[g[1-3]\] no end of line$' "$T/home/mpi.txt")" = 2 ] || fail "$(cat "$T/home/mpi.txt")"
+said mpi '^exec: 3$'
 kill -INT "$(cat "$T/home/interrupted")"
 STEP=0.3 wait_for 20 'sleeps 1002' || fail "$(cat "$T/home/mpi.txt")"
 said mpi '^interrupted: 130$'

@@ -48,6 +48,9 @@ if command -v mpirun >/dev/null; then
   run mpi dtlaunch -n 2 -s 0 -H "$T/here" --launcher mpi sh -c 'echo "I am $RANK"'
   expect_status 0
   expect_output mpi 'I am 1$'
+  run command dtctl exec -H "$T/here" --launcher mpi --timeout 20 -- 'printf "no end of line"; exit 3'
+  expect_status 3
+  expect_output command '^\[localhost\] no end of line$'
   expect_nothing_left
 else
   say "SKIPPED: mpirun is not installed"
