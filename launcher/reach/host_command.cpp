@@ -14,7 +14,7 @@ using io::awaitable;
 /// Before the command's stdout and stderr: what start files of the shell print comes earlier.
 constexpr std::string_view kBegun = "dtctl:begun";
 /// After the command's stdout, with its exit code and the end of the line. A starter may end with 0
-/// although the command has not: srun does so when the node is lost. Text has no such first byte.
+/// although the command has not: srun does so when the node is lost. Text has no such byte.
 constexpr std::string_view kEnded = "\001dtctl:ended ";
 /// From the shell's start to kBegun.
 constexpr Duration kStart = std::chrono::seconds(20);
@@ -65,36 +65,38 @@ class Output {
   explicit Output(TakeOutput take) : take_(std::move(take)) {}
   void feed(std::string_view bytes) {
     held_ += bytes;
-    while (const std::size_t free = before_mark()) {
-      take_(false, std::string_view(held_).substr(0, free));
-      held_.erase(0, free);
+    std::size_t done = 0;
+    std::size_t mark = held_.find(kEnded);
+    while (mark != std::string::npos) {
+      const std::size_t begin = mark + kEnded.size();
+      const std::string digits = held_.substr(begin, kMostDigits + 1);
+      const std::size_t end = digits.find('\n');
+      if (end == std::string::npos && digits.size() <= kMostDigits) break;
+      const auto code =
+          end == std::string::npos ? std::nullopt : parse_number<int>(digits.substr(0, end));
+      if (code) code_ = *code;
+      pass_on(done, code ? mark : begin);
+      done = code ? begin + end + 1 : begin;
+      mark = held_.find(kEnded, done);
     }
+    // What may become a mark is held back.
+    const std::size_t last = std::min(mark, held_.rfind(kEnded.front()));
+    const bool is_held = last != std::string::npos && last >= done &&
+                         (last == mark || kEnded.starts_with(held_.substr(last)));
+    pass_on(done, is_held ? last : held_.size());
+    held_.erase(0, is_held ? last : held_.size());
   }
-  void finish() {
-    if (!held_.empty()) take_(false, held_);
-    held_.clear();
-  }
+  void finish() { pass_on(0, held_.size()); }
   /// The command's exit code, if its end was seen.
   [[nodiscard]] const std::optional<int>& code() const { return code_; }
 
  private:
-  /// How many of the held bytes are the command's; takes the mark out where they begin with it.
-  std::size_t before_mark() {
-    const std::size_t at = std::min(held_.find(kEnded.front()), held_.size());
-    if (at > 0 || held_.empty()) return at;
-    if (held_.size() < kEnded.size()) return kEnded.starts_with(held_) ? 0 : 1;
-    if (!held_.starts_with(kEnded)) return 1;
-    const std::size_t end = held_.find('\n', kEnded.size());
-    if (end == std::string::npos) return held_.size() > kEnded.size() + kMostDigits ? 1 : 0;
-    const auto code = parse_number<int>(held_.substr(kEnded.size(), end - kEnded.size()));
-    if (!code) return 1;
-    code_ = *code;
-    held_.erase(0, end + 1);
-    return before_mark();
+  void pass_on(std::size_t from, std::size_t to) {
+    if (from < to) take_(false, std::string_view(held_).substr(from, to - from));
   }
   static constexpr std::size_t kMostDigits = 3;
   TakeOutput take_;
-  std::string held_;  ///< Empty, or the beginning of what may be the mark.
+  std::string held_;  ///< Empty, or the beginning of what may be a mark.
   std::optional<int> code_;
 };
 

@@ -70,6 +70,9 @@ same lossy "[lost] begins" "dtctl: 1 of 1 hosts not reached, or lost:" "  lost: 
 run marks dtctl exec -w here --launcher local --json -- 'printf "\001"; printf "\001dtctl:ended x\n\001dtctl:end"; exit 3'
 expect_status 3
 grep -Fq '"stdout":"\u0001\u0001dtctl:ended x\n\u0001dtctl:end"' "$T/marks.out" || fail "$(cat "$T/marks.out")"
+run bytes dtctl exec -w here --launcher local -- 'head -c 300000 /dev/zero | tr "\0" "\001"'
+expect_status 0
+[ "$(grep -o '\\x01' "$T/bytes.out" | wc -l)" = 300000 ] || fail "$(grep -o '\\x01' "$T/bytes.out" | wc -l) of 300000 bytes came"
 
 say "10 MB of each host, whole and unmixed"
 SSH_HOSTS=$ALL_HOSTS on_hosts much -- 'seq -f "$DT_SSHD_HOST %0100.0f" 1 100000 & seq -f "$DT_SSHD_HOST err %020.0f" 1 1000 >&2; wait'

@@ -26,7 +26,7 @@ struct SshBackend::Parts {
 
   SshLimits limits;
   io::ThreadPool threads{16};
-  io::ThreadPool lookups{32};  ///< Of names: an ssh-agent that waits for a finger delays none.
+  io::ThreadPool lookups{32};  ///< Name lookups do not wait behind an ssh-agent.
   OnceLog once_log;
   OpenSsh openssh;
   Targets targets;
