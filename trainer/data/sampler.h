@@ -23,9 +23,10 @@ struct SamplerOptions {
 };
 
 /// The workers go through one common shuffled order together, `global_batch` samples per step, and
-/// each takes its part of the step. So every worker makes the same number of steps (a share of the
-/// last, short one may be empty), and n workers see the same samples per step as one worker with n
-/// times the batch.
+/// each takes its part of the step. So every worker makes the same number of steps, and n workers
+/// see the same samples per step as one worker with n times the batch. A step has at least one
+/// sample of each worker: a last one that has fewer goes with the one before it. Only if all
+/// samples are fewer than the workers, some parts are empty.
 class Sampler {
  public:
   explicit Sampler(const SamplerOptions& options) : options_(options) {
@@ -33,6 +34,10 @@ class Sampler {
     DT_CHECK(options.global_batch > 0, "an empty batch");
     count_ = options.samples;
     if (options.per_epoch != 0 && options.per_epoch < count_) count_ = options.per_epoch;
+    whole_ = std::max(options.global_batch, options.world);
+    steps_ = count_ / whole_;
+    const std::uint32_t rest = count_ % whole_;
+    if (rest >= options.world || (rest != 0 && steps_ == 0)) ++steps_;
   }
 
   /// Sets the order of an epoch.
@@ -47,17 +52,14 @@ class Sampler {
     order_ = shuffled(options_.samples, options_.seed * 1'000'003 + epoch);
   }
 
-  [[nodiscard]] std::uint32_t steps() const {
-    return (count_ + options_.global_batch - 1) / options_.global_batch;
-  }
+  [[nodiscard]] std::uint32_t steps() const { return steps_; }
 
   /// This worker's samples of a step; empty beyond the last. Valid until the next begin().
   [[nodiscard]] std::span<const std::uint32_t> batch(std::uint32_t step) const {
     if (step >= steps()) return {};
-    const std::uint32_t first = step * options_.global_batch;
-    const std::uint32_t whole = std::min(options_.global_batch, count_ - first);
-    // The parts' sizes differ by at most one, and if the step is smaller than the world some are
-    // empty.
+    const std::uint32_t first = step * whole_;
+    const std::uint32_t whole = step + 1 == steps_ ? count_ - first : whole_;
+    // The parts' sizes differ by at most one.
     const auto edge = [&](std::uint64_t rank) { return whole * rank / options_.world; };
     const std::uint64_t begin = edge(options_.rank);
     const std::uint64_t end = edge(std::uint64_t{options_.rank} + 1);
@@ -67,6 +69,8 @@ class Sampler {
  private:
   SamplerOptions options_;
   std::uint32_t count_ = 0;
+  std::uint32_t whole_ = 1;  ///< Samples of each step but the last.
+  std::uint32_t steps_ = 0;
   std::vector<std::uint32_t> order_;
 };
 

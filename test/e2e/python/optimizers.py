@@ -74,7 +74,7 @@ def joined(epoch, world=2):
     parts = []
     for rank in range(world):
         now = Now(epoch, rank, world)
-        parts.append(list(Batches(COUNT, 1, lambda: now, bool, global_batch=WHOLE, is_even=True)))
+        parts.append(list(Batches(COUNT, 1, lambda: now, bool, global_batch=WHOLE)))
     return [sum(step, []) for step in zip(*parts)]
 
 

@@ -17,7 +17,6 @@ from torch.utils.data import DataLoader, TensorDataset
 import dtkv
 import dtkv.torch as dt
 from dtkv.torch import replicas
-from dtkv.torch.sampler import Batches, Now
 from dtkv.torch.transfer import Channel, pack, unpack
 
 X = torch.randn(100, 8, generator=torch.Generator().manual_seed(1))
@@ -140,19 +139,6 @@ class Carried(unittest.TestCase):
 
         self.assertEqual(Channel(Others()).broadcast(lambda: self.fail("it is not the lead")), data)
         self.assertEqual(turns, [0, 0, 11, 11])
-
-
-class Sampler(unittest.TestCase):
-    def test_all_workers_have_as_many_batches(self):
-        for world in range(1, 6):
-            for count in range(60):
-                parts = [
-                    list(Batches(count, 4, lambda r=rank: Now(1, r, world), lambda: False, is_even=True))
-                    for rank in range(world)
-                ]
-                self.assertEqual(sorted(i for part in parts for ids in part for i in ids), list(range(count)))
-                if count >= world:
-                    self.assertEqual(len({len(part) for part in parts}), 1, (world, count))
 
 
 class Optimizers(unittest.TestCase):

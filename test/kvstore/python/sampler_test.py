@@ -4,8 +4,33 @@ import os
 import random
 import subprocess
 import unittest
+import warnings
 
-from dtkv.torch.sampler import Batches, Now, part, shuffled
+from dtkv.torch.sampler import Batches, Now, shuffled
+
+
+def of_all(count, batch, world, epoch=0, **options):
+    """Each worker's batches of an epoch."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        nows = [Now(epoch, rank, world) for rank in range(world)]
+        return [list(Batches(count, batch, lambda now=now: now, lambda: False, **options)) for now in nows]
+
+
+def in_order(parts):
+    """All samples in the order of the epoch."""
+    return [i for step in zip(*parts) for ids in step for i in ids]
+
+
+def drawn(cases=3000):
+    """Random numbers of samples and workers, batches and options."""
+    draw = random.Random(11)
+    for _ in range(cases):
+        world = draw.randint(1, 9)
+        count = draw.choice((draw.randint(0, 300), world * draw.randint(0, 30) + draw.randint(-1, 1), world - 1))
+        batch = draw.randint(1, 20)
+        options = {"global_batch": draw.choice((None, draw.randint(1, 60))), "seed": draw.randint(1, 9)}
+        yield max(0, count), batch, world, options
 
 
 class Sampler(unittest.TestCase):
@@ -31,14 +56,52 @@ class Sampler(unittest.TestCase):
                 shuffle=bool(shuffles),
                 seed=seed,
             )
-            self.assertEqual(list(batches), expected, (samples, whole, rank, world, seed, epoch, shuffles))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self.assertEqual(list(batches), expected, (samples, whole, rank, world, seed, epoch, shuffles))
             self.assertEqual(len(batches), len(expected))
 
-    def test_parts_are_disjoint_and_complete(self):
-        for world in range(1, 9):
-            for count in (0, 1, 7, 64, 100):
-                parts = [range(count)[part(count, 16, rank, world, step)] for step in range(7) for rank in range(world)]
-                self.assertEqual([i for one in parts for i in one], list(range(count)))
+    def test_all_workers_have_as_many_batches_and_together_each_sample_once(self):
+        for count, batch, world, options in drawn():
+            with self.subTest(count=count, batch=batch, world=world, **options):
+                parts = of_all(count, batch, world, **options)
+                if count < world:
+                    self.assertEqual(sorted(sum((sum(part, []) for part in parts), [])), list(range(count)))
+                    continue
+                self.assertEqual(len({len(part) for part in parts}), 1)
+                self.assertEqual(in_order(parts), shuffled(count, options["seed"] * 1_000_003))
+                for step in zip(*parts):
+                    sizes = [len(ids) for ids in step]
+                    self.assertTrue(0 < max(sizes) <= min(sizes) + 1)
+
+    def test_its_length_is_that_of_its_list(self):
+        for count, batch, world, options in drawn(500):
+            for rank in range(world):
+                batches = Batches(count, batch, lambda r=rank: Now(0, r, world), lambda: False, **options)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    self.assertEqual(len(batches), len(list(batches)))
+        self.assertEqual(len(Batches(10**15, 1, lambda: Now(0, 0, 1), lambda: False)), 10**15)
+
+    def test_numbers_that_do_not_suit_the_world_are_warned_of_once(self):
+        world = [3]
+        for count, whole, what in (
+            (2, None, "^2 samples for 3 workers: some workers have no batch"),
+            (181, 2, "^global_batch=2 for 3 workers: each step has 3 samples"),
+        ):
+            batches = Batches(count, 64, lambda: Now(0, 0, world[0]), lambda: False, global_batch=whole)
+            with self.assertWarnsRegex(RuntimeWarning, what):
+                list(batches)
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                list(batches)
+                world[0] = 1
+                list(batches)
+                self.assertEqual(caught, [])
+                world[0] = 4
+                list(batches)
+                self.assertEqual(len(caught), 1)
+            world[0] = 3
 
     def test_each_iteration_reads_the_view_again_and_a_lost_server_ends_it(self):
         now, is_over = [Now(0, 0, 1)], [False]

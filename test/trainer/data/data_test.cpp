@@ -215,6 +215,7 @@ TEST_CASE("the parts of all workers are every sample exactly once") {
     sampler.begin(3);
     steps.insert(sampler.steps());
     for (std::uint32_t step = 0; step < sampler.steps(); ++step) {
+      CHECK_FALSE(sampler.batch(step).empty());
       for (const std::uint32_t i : sampler.batch(step)) ++seen[i];
     }
     CHECK(sampler.batch(sampler.steps()).empty());

@@ -77,8 +77,10 @@ class Elastic:
     ) -> Batches:
         """A batch sampler: this worker's part of each epoch of `data` (or of so many samples). The workers' parts are
         disjoint, and together all samples. `batch_size`: of one worker, so that a step has as many more samples as
-        there are workers; `global_batch`: of all workers together, in any world. With dt.Optimizer and dt.ddp_hook all
-        workers have as many batches: a last global batch of fewer samples than workers goes with the one before it."""
+        there are workers; `global_batch`: of all workers together, in any world. All workers have as many batches: a
+        last global batch of fewer samples than workers goes with the one before it. If all samples are fewer than the
+        workers, which a warning says, some have no batch: with dt.Optimizer and dt.ddp_hook they take part in the
+        others' steps when they have finished theirs."""
         return Batches(
             data,
             batch_size,
@@ -87,13 +89,12 @@ class Elastic:
             global_batch=global_batch,
             shuffle=shuffle,
             seed=seed,
-            is_even=self._is_even,
             on_begin=self._report_steps if shuffle else (lambda steps: None),
         )
 
     def eval_batches(self, data: Union[int, Sequence[Any]], batch_size: int) -> Batches:
-        """This worker's part of the samples, in their order, in batches of at most batch_size, for an evaluation whose
-        counts total() adds up."""
+        """This worker's part of the samples, in their order, for an evaluation whose counts total() adds up. All workers have
+        as many batches, the last of which may have one sample more than batch_size."""
         return self.batches(data, batch_size, shuffle=False)
 
     def epochs(self, count: int, begin: int = 0) -> Iterator[int]:
@@ -146,9 +147,6 @@ class Elastic:
         self.store.__exit__(kind, error, traceback)
 
     # ----------------------------------------------------------------
-
-    _is_even = False
-    """Whether all workers make as many steps in an epoch."""
 
     def _report_steps(self, steps: int) -> None:
         if self._has_begun and not self.left:

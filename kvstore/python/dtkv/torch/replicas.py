@@ -89,8 +89,6 @@ class Replicas(Elastic):
                 self._scaler = one
             self._registered[name] = one
 
-    _is_even = True
-
     # ---------------------------------------------------------------- parameters and their keys
 
     def _find_parameters(self) -> Iterator[Tuple[str, Any]]:

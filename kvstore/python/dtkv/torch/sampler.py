@@ -6,7 +6,8 @@ repeated or left out, with any number of workers. numpy alone; the same numbers 
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Union
+import warnings
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Set, Union
 
 import numpy
 
@@ -32,15 +33,28 @@ def shuffled(count: int, seed: int) -> List[int]:
     return order
 
 
-def part(count: int, global_batch: int, rank: int, world: int, step: int) -> slice:
-    """Where a worker's samples of a step lie in the epoch's order. The parts' sizes differ by at most one."""
-    first = step * global_batch
-    return _split(first, max(first, min(first + global_batch, count)), rank, world)
+class Cut(NamedTuple):
+    """Global batches that lie one behind the other in a sequence of samples: places in it."""
+
+    begin: int
+    end: int
+    whole: int
+    """Samples of each global batch but the last, which goes on to `end`."""
+    steps: int
+
+    def part(self, step: int, rank: int, world: int) -> slice:
+        """Where a worker's samples of a step lie. The parts' sizes differ by at most one."""
+        first = self.begin + step * self.whole
+        size = (self.end if step + 1 == self.steps else first + self.whole) - first
+        return slice(first + size * rank // world, first + size * (rank + 1) // world)
 
 
-def _split(first: int, end: int, rank: int, world: int) -> slice:
-    whole = end - first
-    return slice(first + whole * rank // world, first + whole * (rank + 1) // world)
+def cut(begin: int, count: int, whole: int, fewest: int) -> Cut:
+    """`count` samples as global batches of `whole`. A last one of fewer than `fewest` goes with the one before it."""
+    steps, rest = divmod(count, whole)
+    if rest >= fewest or (rest and not steps):
+        steps += 1
+    return Cut(begin, begin + count, whole, steps)
 
 
 class Now(NamedTuple):
@@ -53,9 +67,9 @@ class Now(NamedTuple):
 
 class Batches:
     """A batch sampler for torch.utils.data.DataLoader: lists of indices. Each iteration is an epoch's, with the rank and
-    the world size of that moment. It ends early when `is_over` says so. `is_even`: all workers have as many batches; a
-    last global batch with fewer samples than workers goes with the one before it. `on_begin` gets the number of
-    steps."""
+    the world size of that moment. It ends early when `is_over` says so. All workers have as many batches, and a step
+    has a sample of each: a last global batch with fewer samples than workers goes with the one before it. Where all
+    samples are fewer than the workers, some have no batch. `on_begin` gets the number of steps."""
 
     def __init__(
         self,
@@ -67,7 +81,6 @@ class Batches:
         global_batch: Optional[int] = None,
         shuffle: bool = True,
         seed: int = 1,
-        is_even: bool = False,
         on_begin: Callable[[int], None] = lambda steps: None,
     ) -> None:
         count = data if isinstance(data, int) else len(data)
@@ -80,30 +93,44 @@ class Batches:
         self._is_over = is_over
         self._shuffle = shuffle
         self._seed = seed
-        self._is_even = is_even
         self._on_begin = on_begin
+        self._warned: Set[int] = set()
+        """World sizes."""
 
-    def _parts(self) -> Iterator[slice]:
-        now = self._now()
+    def _cut(self, now: Now) -> Cut:
         whole = self._global_batch or self._batch_size * now.world
-        steps = -(-self._count // whole)
-        if self._is_even and steps > 1 and self._count - (steps - 1) * whole < now.world:
-            steps -= 1
-        for step in range(steps):
-            end = self._count if step + 1 == steps else (step + 1) * whole
-            mine = _split(step * whole, end, now.rank, now.world)
-            if mine.start < mine.stop:
-                yield mine
+        return cut(0, self._count, max(whole, now.world), now.world)
+
+    def _warn(self, world: int) -> None:
+        """Once for a world size that the numbers do not suit."""
+        if world in self._warned:
+            return
+        self._warned.add(world)
+        text = ""
+        if 0 < self._count < world:
+            text = f"{self._count} samples for {world} workers: some workers have no batch"
+        elif self._global_batch and self._global_batch < world:
+            text = f"global_batch={self._global_batch} for {world} workers: each step has {world} samples"
+        if text:
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
 
     def __iter__(self) -> Iterator[List[int]]:
+        now = self._now()
+        cut_now = self._cut(now)
+        self._warn(now.world)
         order = list(range(self._count))
         if self._shuffle:
-            order = shuffled(self._count, self._seed * 1_000_003 + self._now().epoch)
+            order = shuffled(self._count, self._seed * 1_000_003 + now.epoch)
         self._on_begin(len(self))
-        for mine in self._parts():
+        for step in range(cut_now.steps):
+            mine = cut_now.part(step, now.rank, now.world)
             if self._is_over():
                 return
-            yield order[mine]
+            if mine.start < mine.stop:
+                yield order[mine]
 
     def __len__(self) -> int:
-        return sum(1 for _ in self._parts())
+        now = self._now()
+        found = self._cut(now)
+        last = found.part(found.steps - 1, now.rank, now.world)
+        return found.steps - (found.steps == 1 and last.start == last.stop)
