@@ -30,6 +30,7 @@ def drawn(cases=3000):
         count = draw.choice((draw.randint(0, 300), world * draw.randint(0, 30) + draw.randint(-1, 1), world - 1))
         batch = draw.randint(1, 20)
         options = {"global_batch": draw.choice((None, draw.randint(1, 60))), "seed": draw.randint(1, 9)}
+        options["least"] = draw.randint(1, min(3, options["global_batch"] or batch))
         yield max(0, count), batch, world, options
 
 
@@ -73,6 +74,30 @@ class Sampler(unittest.TestCase):
                 for step in zip(*parts):
                     sizes = [len(ids) for ids in step]
                     self.assertTrue(0 < max(sizes) <= min(sizes) + 1)
+                    if count >= options["least"] * world:
+                        self.assertGreaterEqual(min(sizes), options["least"])
+
+    def test_a_last_batch_of_too_few_samples_goes_with_the_one_before_it(self):
+        for count, least, sizes in (
+            (130, 1, [64, 1]),
+            (130, 2, [65]),
+            (131, 2, [65]),
+            (132, 2, [64, 2]),
+            (128, 2, [64]),
+            (3, 2, [1]),
+            (2, 1, [1]),
+        ):
+            parts = of_all(count, 64, 2, least=least)
+            self.assertEqual([len(ids) for ids in parts[0]], sizes, (count, least))
+            self.assertEqual(sorted(in_order(parts)), list(range(count)))
+
+    def test_a_last_batch_that_is_not_whole_is_dropped(self):
+        for count, batch, world, options in drawn(500):
+            parts = of_all(count, batch, world, drop_last=True, **options)
+            whole = max(options["global_batch"] or batch * world, options["least"] * world)
+            self.assertEqual(len({len(part) for part in parts}), 1)
+            order = shuffled(count, options["seed"] * 1_000_003)
+            self.assertEqual(in_order(parts), order[: count - count % whole])
 
     def test_its_length_is_that_of_its_list(self):
         for count, batch, world, options in drawn(500):
@@ -85,11 +110,14 @@ class Sampler(unittest.TestCase):
 
     def test_numbers_that_do_not_suit_the_world_are_warned_of_once(self):
         world = [3]
-        for count, whole, what in (
-            (2, None, "^2 samples for 3 workers: some workers have no batch"),
-            (181, 2, "^global_batch=2 for 3 workers: each step has 3 samples"),
+        for count, options, what in (
+            (2, {}, "^2 samples for 3 workers: some workers have no batch"),
+            (5, {"least": 2}, "^5 samples for 3 workers: some workers have fewer than least=2"),
+            (181, {"global_batch": 2}, "^global_batch=2 for 3 workers: each step has 3 samples"),
+            (181, {"global_batch": 5, "least": 2}, "^global_batch=5 for 3 workers: each step has 6 samples"),
+            (181, {"drop_last": True}, "^181 samples with drop_last are fewer than a global batch of 192: there is no"),
         ):
-            batches = Batches(count, 64, lambda: Now(0, 0, world[0]), lambda: False, global_batch=whole)
+            batches = Batches(count, 64, lambda: Now(0, 0, world[0]), lambda: False, **options)
             with self.assertWarnsRegex(RuntimeWarning, what):
                 list(batches)
             with warnings.catch_warnings(record=True) as caught:
@@ -125,6 +153,9 @@ class Sampler(unittest.TestCase):
         for wrong in ((-1, 1, None), (1, 0, None), (1, 1, 0)):
             with self.assertRaises(ValueError):
                 Batches(wrong[0], wrong[1], lambda: Now(0, 0, 1), lambda: False, global_batch=wrong[2])
+        for wrong in ({"least": 0}, {"least": 5}, {"least": 3, "global_batch": 2}):
+            with self.assertRaisesRegex(ValueError, f"^least={wrong['least']} is not within 1 and the batch of [24] "):
+                Batches(9, 4, lambda: Now(0, 0, 1), lambda: False, **wrong)
 
 
 if __name__ == "__main__":

@@ -74,13 +74,16 @@ class Elastic:
         global_batch: Optional[int] = None,
         shuffle: bool = True,
         seed: int = 1,
+        drop_last: bool = False,
+        least: int = 1,
     ) -> Batches:
         """A batch sampler: this worker's part of each epoch of `data` (or of so many samples). The workers' parts are
         disjoint, and together all samples. `batch_size`: of one worker, so that a step has as many more samples as
         there are workers; `global_batch`: of all workers together, in any world. All workers have as many batches: a
-        last global batch of fewer samples than workers goes with the one before it. If all samples are fewer than the
-        workers, which a warning says, some have no batch: with dt.Optimizer and dt.ddp_hook they take part in the
-        others' steps when they have finished theirs."""
+        last global batch of fewer than `least` samples for each worker (2 for BatchNorm) goes with the one before it;
+        `drop_last`: the epoch ends before a last one that is not whole. If all samples are fewer than the workers,
+        which a warning says, some have no batch: with dt.Optimizer and dt.ddp_hook they take part in the others' steps
+        when they have finished theirs."""
         return Batches(
             data,
             batch_size,
@@ -89,6 +92,8 @@ class Elastic:
             global_batch=global_batch,
             shuffle=shuffle,
             seed=seed,
+            drop_last=drop_last,
+            least=least,
             on_begin=self._report_steps if shuffle else (lambda steps: None),
         )
 

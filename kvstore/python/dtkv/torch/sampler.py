@@ -49,10 +49,13 @@ class Cut(NamedTuple):
         return slice(first + size * rank // world, first + size * (rank + 1) // world)
 
 
-def cut(begin: int, count: int, whole: int, fewest: int) -> Cut:
-    """`count` samples as global batches of `whole`. A last one of fewer than `fewest` goes with the one before it."""
+def cut(begin: int, count: int, whole: int, fewest: int, drop_last: bool = False) -> Cut:
+    """`count` samples as global batches of `whole`. A last one of fewer than `fewest` goes with the one before it;
+    `drop_last`: one of fewer than `whole` is left out."""
     steps, rest = divmod(count, whole)
-    if rest >= fewest or (rest and not steps):
+    if drop_last:
+        count -= rest
+    elif rest >= fewest or (rest and not steps):
         steps += 1
     return Cut(begin, begin + count, whole, steps)
 
@@ -67,9 +70,9 @@ class Now(NamedTuple):
 
 class Batches:
     """A batch sampler for torch.utils.data.DataLoader: lists of indices. Each iteration is an epoch's, with the rank and
-    the world size of that moment. It ends early when `is_over` says so. All workers have as many batches, and a step
-    has a sample of each: a last global batch with fewer samples than workers goes with the one before it. Where all
-    samples are fewer than the workers, some have no batch. `on_begin` gets the number of steps."""
+    the world size of that moment. It ends early when `is_over` says so. All workers have as many batches, each of at
+    least `least` samples: a last global batch that has fewer for each worker goes with the one before it. Where all
+    samples are too few for the workers, some have fewer or none. `on_begin` gets the number of steps."""
 
     def __init__(
         self,
@@ -81,11 +84,15 @@ class Batches:
         global_batch: Optional[int] = None,
         shuffle: bool = True,
         seed: int = 1,
+        drop_last: bool = False,
+        least: int = 1,
         on_begin: Callable[[int], None] = lambda steps: None,
     ) -> None:
         count = data if isinstance(data, int) else len(data)
         if count < 0 or batch_size < 1 or (global_batch is not None and global_batch < 1):
             raise ValueError(f"{count} samples in batches of {batch_size} (global_batch={global_batch})")
+        if not 1 <= least <= (global_batch or batch_size):
+            raise ValueError(f"least={least} is not within 1 and the batch of {global_batch or batch_size} samples")
         self._count = count
         self._batch_size = batch_size
         self._global_batch = global_batch
@@ -93,31 +100,37 @@ class Batches:
         self._is_over = is_over
         self._shuffle = shuffle
         self._seed = seed
+        self._drop_last = drop_last
+        self._least = least
         self._on_begin = on_begin
         self._warned: Set[int] = set()
         """World sizes."""
 
     def _cut(self, now: Now) -> Cut:
-        whole = self._global_batch or self._batch_size * now.world
-        return cut(0, self._count, max(whole, now.world), now.world)
+        fewest = self._least * now.world
+        whole = max(self._global_batch or self._batch_size * now.world, fewest)
+        return cut(0, self._count, whole, fewest, self._drop_last)
 
-    def _warn(self, world: int) -> None:
+    def _warn(self, world: int, whole: int) -> None:
         """Once for a world size that the numbers do not suit."""
         if world in self._warned:
             return
         self._warned.add(world)
-        text = ""
-        if 0 < self._count < world:
-            text = f"{self._count} samples for {world} workers: some workers have no batch"
-        elif self._global_batch and self._global_batch < world:
-            text = f"global_batch={self._global_batch} for {world} workers: each step has {world} samples"
+        text, fewest = "", self._least * world
+        if 0 < self._count < fewest:
+            which = "no batch" if self._least == 1 else f"fewer than least={self._least}"
+            text = f"{self._count} samples for {world} workers: some workers have {which}"
+        elif self._drop_last and 0 < self._count < whole:
+            text = f"{self._count} samples with drop_last are fewer than a global batch of {whole}: there is no batch"
+        elif self._global_batch and self._global_batch < fewest:
+            text = f"global_batch={self._global_batch} for {world} workers: each step has {fewest} samples"
         if text:
             warnings.warn(text, RuntimeWarning, stacklevel=3)
 
     def __iter__(self) -> Iterator[List[int]]:
         now = self._now()
         cut_now = self._cut(now)
-        self._warn(now.world)
+        self._warn(now.world, cut_now.whole)
         order = list(range(self._count))
         if self._shuffle:
             order = shuffled(self._count, self._seed * 1_000_003 + now.epoch)
