@@ -6,6 +6,11 @@ import subprocess
 import unittest
 import warnings
 
+import torch
+from torch.utils.data import BatchSampler, RandomSampler, Sampler as TorchSampler, SubsetRandomSampler, WeightedRandomSampler
+from torch.utils.data.distributed import DistributedSampler
+
+import dtkv
 from dtkv.torch.sampler import Batches, Now, shuffled
 
 
@@ -32,6 +37,23 @@ def drawn(cases=3000):
         options = {"global_batch": draw.choice((None, draw.randint(1, 60))), "seed": draw.randint(1, 9)}
         options["least"] = draw.randint(1, min(3, options["global_batch"] or batch))
         yield max(0, count), batch, world, options
+
+
+class ByLength(TorchSampler):
+    """Neighbours are of a length, as bucketing has them; numpy's integers."""
+
+    def __init__(self):
+        self.epochs = []
+
+    def set_epoch(self, epoch):
+        self.epochs.append(epoch)
+
+    def __len__(self):
+        return 100
+
+    def __iter__(self):
+        for bucket in torch.randperm(10).numpy():
+            yield from bucket * 10 + torch.randperm(10).numpy()
 
 
 class Sampler(unittest.TestCase):
@@ -156,6 +178,57 @@ class Sampler(unittest.TestCase):
         for wrong in ({"least": 0}, {"least": 5}, {"least": 3, "global_batch": 2}):
             with self.assertRaisesRegex(ValueError, f"^least={wrong['least']} is not within 1 and the batch of [24] "):
                 Batches(9, 4, lambda: Now(0, 0, 1), lambda: False, **wrong)
+
+    def test_a_sampler_of_torch_gives_the_same_order_to_all_workers(self):
+        weights = [0.0] * 50 + [1.0] * 50
+        for make in (
+            lambda: RandomSampler(range(100)),
+            lambda: RandomSampler(range(100), generator=torch.Generator()),
+            lambda: RandomSampler(range(100), replacement=True, num_samples=70),
+            lambda: WeightedRandomSampler(weights, 60),
+            lambda: WeightedRandomSampler(weights, 60, generator=torch.Generator()),
+            lambda: SubsetRandomSampler(range(20, 80)),
+            ByLength,
+        ):
+            epochs = []
+            for epoch in (0, 1, 1):
+                parts = []
+                for rank in range(3):
+                    torch.manual_seed(rank)
+                    before = torch.get_rng_state()
+                    parts += [list(Batches(100, 7, lambda r=rank: Now(epoch, r, 3), lambda: False, order=make()))]
+                    self.assertTrue(torch.equal(torch.get_rng_state(), before), "the program's random numbers changed")
+                self.assertEqual(len(in_order(parts)), len(make()))
+                self.assertEqual(in_order(parts), in_order(of_all(100, 21, 1, epoch, order=make())))
+                self.assertTrue(all(type(i) is int for i in in_order(parts)))
+                epochs.append(in_order(parts))
+            self.assertNotEqual(epochs[0], epochs[1])
+            self.assertEqual(epochs[1], epochs[2])
+        weighted = in_order(of_all(100, 7, 3, order=WeightedRandomSampler(weights, 60)))
+        self.assertTrue(min(weighted) >= 50)
+        sampler = ByLength()
+        of_all(100, 10, 1, 5, order=sampler)
+        self.assertEqual(sampler.epochs, [5])
+        self.assertEqual(in_order(of_all(3, 2, 1, order=[4, 4, 7])), [4, 4, 7])
+
+    def test_samplers_that_cannot_be_divided_are_refused(self):
+        def refused(error, why, order, **options):
+            with self.assertRaisesRegex(error, why):
+                of_all(100, 10, 2, order=order, **options)
+
+        refused(ValueError, "^order= beside shuffle=", range(9), shuffle=True)
+        refused(ValueError, "^order= beside shuffle=", range(9), shuffle=False)
+        refused(ValueError, "^order: DistributedSampler divides", DistributedSampler(range(9), 2, 0))
+        lists = BatchSampler(RandomSampler(range(9)), 3, False)
+        refused(TypeError, r"^order: BatchSampler gives \[\d, \d, \d\], which is no index", lists)
+
+        refused(TypeError, "^order: list gives 0.5, which is no index", [0, 0.5])
+
+        class Fewer(ByLength):
+            def __iter__(self):
+                return iter(range(90))
+
+        refused(dtkv.InvalidUse, r"^order: Fewer gives 90 indices, and its len\(\) was 100", Fewer())
 
 
 if __name__ == "__main__":

@@ -72,10 +72,11 @@ class Elastic:
         batch_size: int,
         *,
         global_batch: Optional[int] = None,
-        shuffle: bool = True,
+        shuffle: Optional[bool] = None,
         seed: int = 1,
         drop_last: bool = False,
         least: int = 1,
+        order: Any = None,
     ) -> Batches:
         """A batch sampler: this worker's part of each epoch of `data` (or of so many samples). The workers' parts are
         disjoint, and together all samples. `batch_size`: of one worker, so that a step has as many more samples as
@@ -83,7 +84,8 @@ class Elastic:
         last global batch of fewer than `least` samples for each worker (2 for BatchNorm) goes with the one before it;
         `drop_last`: the epoch ends before a last one that is not whole. If all samples are fewer than the workers,
         which a warning says, some have no batch: with dt.Optimizer and dt.ddp_hook they take part in the others' steps
-        when they have finished theirs."""
+        when they have finished theirs. `order`: a sampler of torch that gives the indices in place of a shuffle, such as
+        WeightedRandomSampler; all workers draw the same, by `seed` and epoch."""
         return Batches(
             data,
             batch_size,
@@ -94,7 +96,8 @@ class Elastic:
             seed=seed,
             drop_last=drop_last,
             least=least,
-            on_begin=self._report_steps if shuffle else (lambda steps: None),
+            order=order,
+            on_begin=self._report_steps if shuffle is not False else (lambda steps: None),
         )
 
     def eval_batches(self, data: Union[int, Sequence[Any]], batch_size: int) -> Batches:

@@ -6,10 +6,13 @@ repeated or left out, with any number of workers. numpy alone; the same numbers 
 
 from __future__ import annotations
 
+import operator
 import warnings
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Set, Union
 
 import numpy
+
+from ..errors import InvalidUse
 
 _GAMMA = 0x9E3779B97F4A7C15
 
@@ -31,6 +34,30 @@ def shuffled(count: int, seed: int) -> List[int]:
         for i, j in zip(range(count - 1, 0, -1), (_random(seed, count - 1) % sizes).tolist()):
             order[i], order[j] = order[j], order[i]
     return order
+
+
+def drawn(sampler: Any, count: int, number: int, seed: int) -> List[int]:
+    """What a sampler of torch gives: the same indices on every worker, if its random numbers are those of its
+    `generator` or of torch. The program's random numbers stay as they were."""
+    import torch
+
+    if hasattr(sampler, "set_epoch"):
+        sampler.set_epoch(number)
+    with torch.random.fork_rng(devices=[]):
+        for generator in (torch.default_generator, getattr(sampler, "generator", None)):
+            if generator is not None:
+                generator.manual_seed(seed % (1 << 63))
+        found = list(sampler)
+    name = type(sampler).__name__
+    for i, one in enumerate(found):
+        try:
+            found[i] = operator.index(one)
+        except TypeError:
+            text = f"order: {name} gives {one!r}, which is no index: give a sampler of indices, not of batches"
+            raise TypeError(text) from None
+    if len(found) != count:
+        raise InvalidUse(f"order: {name} gives {len(found)} indices, and its len() was {count}")
+    return found
 
 
 class Cut(NamedTuple):
@@ -72,7 +99,8 @@ class Batches:
     """A batch sampler for torch.utils.data.DataLoader: lists of indices. Each iteration is an epoch's, with the rank and
     the world size of that moment. It ends early when `is_over` says so. All workers have as many batches, each of at
     least `least` samples: a last global batch that has fewer for each worker goes with the one before it. Where all
-    samples are too few for the workers, some have fewer or none. `on_begin` gets the number of steps."""
+    samples are too few for the workers, some have fewer or none. `order`: a sampler of torch, or any indices with a
+    length, that are drawn alike on all workers and divided in place of those of `data`. `on_begin` gets the number of steps."""
 
     def __init__(
         self,
@@ -82,12 +110,19 @@ class Batches:
         is_over: Callable[[], bool],
         *,
         global_batch: Optional[int] = None,
-        shuffle: bool = True,
+        shuffle: Optional[bool] = None,
         seed: int = 1,
         drop_last: bool = False,
         least: int = 1,
+        order: Any = None,
         on_begin: Callable[[int], None] = lambda steps: None,
     ) -> None:
+        if order is not None:
+            if shuffle is not None:
+                raise ValueError("order= beside shuffle=: the sampler alone decides the order")
+            if hasattr(order, "num_replicas"):
+                raise ValueError(f"order: {type(order).__name__} divides the samples itself: give the sampler of all samples")
+            data = order
         count = data if isinstance(data, int) else len(data)
         if count < 0 or batch_size < 1 or (global_batch is not None and global_batch < 1):
             raise ValueError(f"{count} samples in batches of {batch_size} (global_batch={global_batch})")
@@ -98,10 +133,11 @@ class Batches:
         self._global_batch = global_batch
         self._now = now
         self._is_over = is_over
-        self._shuffle = shuffle
+        self._shuffle = shuffle is not False
         self._seed = seed
         self._drop_last = drop_last
         self._least = least
+        self._order = order
         self._on_begin = on_begin
         self._warned: Set[int] = set()
         """World sizes."""
@@ -127,20 +163,25 @@ class Batches:
         if text:
             warnings.warn(text, RuntimeWarning, stacklevel=3)
 
+    def _draw(self, number: int) -> Sequence[int]:
+        """The order of an epoch."""
+        seed = self._seed * 1_000_003 + number
+        if self._order is not None:
+            return drawn(self._order, self._count, number, seed)
+        return shuffled(self._count, seed) if self._shuffle else range(self._count)
+
     def __iter__(self) -> Iterator[List[int]]:
         now = self._now()
         cut_now = self._cut(now)
         self._warn(now.world, cut_now.whole)
-        order = list(range(self._count))
-        if self._shuffle:
-            order = shuffled(self._count, self._seed * 1_000_003 + now.epoch)
+        order = self._draw(now.epoch)
         self._on_begin(len(self))
         for step in range(cut_now.steps):
             mine = cut_now.part(step, now.rank, now.world)
             if self._is_over():
                 return
             if mine.start < mine.stop:
-                yield order[mine]
+                yield list(order[mine])
 
     def __len__(self) -> int:
         now = self._now()
