@@ -230,6 +230,69 @@ class Sampler(unittest.TestCase):
 
         refused(dtkv.InvalidUse, r"^order: Fewer gives 90 indices, and its len\(\) was 100", Fewer())
 
+    def test_an_epoch_of_steps_goes_on_where_the_last_one_ended(self):
+        """Audit over joins, leaves and a rollback: each pass has each sample once, in the order of an epoch of its number."""
+        draw = random.Random(5)
+        for case in range(100):
+            count, steps, batch = draw.randint(1, 60), draw.randint(1, 9), draw.randint(1, 9)
+            seed, now = draw.randint(1, 9), [Now(0, 0, 1)]
+            options = {"global_batch": draw.choice((None, 9, 70)), "seed": seed, "steps": steps}
+            options["order"] = draw.choice((None, RandomSampler(range(count))))
+
+            def make():
+                return Batches(count, batch, lambda: now[0], lambda: False, **options)
+
+            workers, used, before = [make()], [], None
+            for epoch in range(8):
+                world = draw.randint(1, 5)
+                workers = workers[:world] + [make() for _ in range(world - len(workers))]
+                if epoch == 5:  # back to epoch 4's begin
+                    used, position = before
+                    for one in workers:
+                        one.words[:] = (position * 3, 3)
+                        one.adopt(is_own=False)
+                for one in workers[1:]:  # newcomers
+                    one.words[:] = workers[0].words
+                    one.adopt(is_own=False)
+                if epoch == 4:
+                    before = list(used), workers[0].position
+                parts = []
+                for rank, one in enumerate(workers):
+                    now[0] = Now(epoch, rank, world)
+                    next(iter(one), None)  # of no consequence
+                    parts.append(list(one))
+                    self.assertEqual((len(parts[-1]), len(one)), (steps, steps))
+                used += in_order(parts)
+                self.assertEqual(len({len(one) for one in parts}), 1)
+                for one in workers:
+                    one.advance()
+                whole = sum(one.words.copy() for one in workers)
+                for one in workers:
+                    one.words[:] = whole
+                    one.adopt(is_own=True)
+                    self.assertEqual(one.position, len(used))
+            expected = []
+            for number in range(len(used) // count + 1):
+                expected += in_order(of_all(count, 1, 1, number, seed=seed, order=options["order"]))
+            self.assertEqual(used, expected[: len(used)], (case, options))
+
+    def test_workers_that_go_on_elsewhere_are_a_mismatch(self):
+        batches = Batches(100, 8, lambda: Now(0, 0, 2), lambda: False, steps=4)
+        list(batches)
+        batches.advance()
+        self.assertEqual(batches.words.tolist(), [64, 1])
+        batches.advance()
+        batches.words[:] = (64 + 0, 2)
+        with self.assertRaisesRegex(dtkv.Mismatch, "goes on at sample 64, the workers on average at 32"):
+            batches.adopt(is_own=True)
+
+    def test_steps_are_not_for_every_option(self):
+        for wrong in ({"steps": 0}, {"steps": 2, "drop_last": True}):
+            with self.assertRaisesRegex(ValueError, "^steps="):
+                of_all(9, 2, 1, **wrong)
+        with self.assertRaisesRegex(ValueError, "^steps=1 of 0 samples"):
+            of_all(0, 2, 1, steps=1)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import operator
 import warnings
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Set, Union
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 import numpy
 
-from ..errors import InvalidUse
+from ..errors import InvalidUse, Mismatch
 
 _GAMMA = 0x9E3779B97F4A7C15
 
@@ -100,7 +100,11 @@ class Batches:
     the world size of that moment. It ends early when `is_over` says so. All workers have as many batches, each of at
     least `least` samples: a last global batch that has fewer for each worker goes with the one before it. Where all
     samples are too few for the workers, some have fewer or none. `order`: a sampler of torch, or any indices with a
-    length, that are drawn alike on all workers and divided in place of those of `data`. `on_begin` gets the number of steps."""
+    length, that are drawn alike on all workers and divided in place of those of `data`. `on_begin` gets the number of
+    steps.
+
+    The samples' sequence is endless: one pass through all of them, each in its order, behind the other. Epoch k is pass k;
+    with `steps` an epoch is so many global batches, and the next one goes on behind them, at `position`, in any world."""
 
     def __init__(
         self,
@@ -115,6 +119,7 @@ class Batches:
         drop_last: bool = False,
         least: int = 1,
         order: Any = None,
+        steps: Optional[int] = None,
         on_begin: Callable[[int], None] = lambda steps: None,
     ) -> None:
         if order is not None:
@@ -126,6 +131,8 @@ class Batches:
         count = data if isinstance(data, int) else len(data)
         if count < 0 or batch_size < 1 or (global_batch is not None and global_batch < 1):
             raise ValueError(f"{count} samples in batches of {batch_size} (global_batch={global_batch})")
+        if steps is not None and (steps < 1 or drop_last or not count):
+            raise ValueError(f"steps={steps} of {count} samples, drop_last={drop_last}: passes follow each other without an end")
         if not 1 <= least <= (global_batch or batch_size):
             raise ValueError(f"least={least} is not within 1 and the batch of {global_batch or batch_size} samples")
         self._count = count
@@ -138,6 +145,15 @@ class Batches:
         self._drop_last = drop_last
         self._least = least
         self._order = order
+        self._steps = steps
+        self._drawn: Tuple[int, Any] = (-1, None)
+        """A pass and its order."""
+        self._end: Optional[int] = None
+        """Where the epoch ends that was iterated."""
+        self.position = 0
+        """With `steps`: where in the sequence this epoch begins. A program's own checkpoint has it, and sets it again
+        before epochs()."""
+        self._words = numpy.zeros(2, numpy.int64)
         self._on_begin = on_begin
         self._warned: Set[int] = set()
         """World sizes."""
@@ -145,7 +161,9 @@ class Batches:
     def _cut(self, now: Now) -> Cut:
         fewest = self._least * now.world
         whole = max(self._global_batch or self._batch_size * now.world, fewest)
-        return cut(0, self._count, whole, fewest, self._drop_last)
+        if self._steps is not None:
+            return Cut(self.position, self.position + self._steps * whole, whole, self._steps)
+        return cut(now.epoch * self._count, self._count, whole, fewest, self._drop_last)
 
     def _warn(self, world: int, whole: int) -> None:
         """Once for a world size that the numbers do not suit."""
@@ -153,7 +171,7 @@ class Batches:
             return
         self._warned.add(world)
         text, fewest = "", self._least * world
-        if 0 < self._count < fewest:
+        if self._steps is None and 0 < self._count < fewest:
             which = "no batch" if self._least == 1 else f"fewer than least={self._least}"
             text = f"{self._count} samples for {world} workers: some workers have {which}"
         elif self._drop_last and 0 < self._count < whole:
@@ -163,28 +181,63 @@ class Batches:
         if text:
             warnings.warn(text, RuntimeWarning, stacklevel=3)
 
-    def _draw(self, number: int) -> Sequence[int]:
-        """The order of an epoch."""
-        seed = self._seed * 1_000_003 + number
-        if self._order is not None:
-            return drawn(self._order, self._count, number, seed)
-        return shuffled(self._count, seed) if self._shuffle else range(self._count)
+    def _pass(self, number: int) -> Any:
+        """The order of a pass."""
+        if self._drawn[0] != number:
+            self._drawn = -1, None  # its memory is free before the next one is drawn
+            seed = self._seed * 1_000_003 + number
+            order: Sequence[int] = range(self._count)
+            if self._order is not None:
+                order = drawn(self._order, self._count, number, seed)
+            elif self._shuffle:
+                order = shuffled(self._count, seed)
+            self._drawn = number, numpy.array(order, numpy.int64)
+        return self._drawn[1]
+
+    def _indices(self, place: slice) -> List[int]:
+        found: List[int] = []
+        while len(found) < place.stop - place.start:
+            number, at = divmod(place.start + len(found), self._count)
+            found += self._pass(number)[at : at + place.stop - place.start - len(found)].tolist()
+        return found
 
     def __iter__(self) -> Iterator[List[int]]:
         now = self._now()
         cut_now = self._cut(now)
         self._warn(now.world, cut_now.whole)
-        order = self._draw(now.epoch)
+        self._end = cut_now.end
         self._on_begin(len(self))
         for step in range(cut_now.steps):
             mine = cut_now.part(step, now.rank, now.world)
             if self._is_over():
                 return
             if mine.start < mine.stop:
-                yield list(order[mine])
+                yield self._indices(mine)
 
     def __len__(self) -> int:
         now = self._now()
         found = self._cut(now)
         last = found.part(found.steps - 1, now.rank, now.world)
         return found.steps - (found.steps == 1 and last.start == last.stop)
+
+    @property
+    def words(self) -> Any:
+        """Two numbers whose sums over the workers say where the sequence goes on: the position, and 1."""
+        self._words[:] = (self.position, 1)
+        return self._words
+
+    def advance(self) -> None:
+        """At an epoch's end: the position is behind its global batches, if it was iterated."""
+        if self._end is not None:
+            self.position, self._end = self._end, None
+
+    def adopt(self, is_own: bool) -> None:
+        """Takes the position from `words`, after they became the sums. Mismatch: `is_own`, and it is another one than this
+        worker's."""
+        total, workers = self._words.tolist()
+        if is_own and total != self.position * workers:
+            raise Mismatch(
+                f"batches(steps={self._steps}): this worker goes on at sample {self.position}, the workers on average at "
+                f"{total / workers:g}: all of them iterate it in the same epochs"
+            )
+        self.position, self._end = total // workers, None
