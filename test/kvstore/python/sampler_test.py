@@ -7,7 +7,7 @@ import unittest
 import warnings
 
 import torch
-from torch.utils.data import BatchSampler, RandomSampler, Sampler as TorchSampler, SubsetRandomSampler, WeightedRandomSampler
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler as TorchSampler, SubsetRandomSampler, WeightedRandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
 import dtkv
@@ -292,6 +292,39 @@ class Sampler(unittest.TestCase):
                 of_all(9, 2, 1, **wrong)
         with self.assertRaisesRegex(ValueError, "^steps=1 of 0 samples"):
             of_all(0, 2, 1, steps=1)
+
+    def test_an_iterator_does_not_pass_an_epochs_boundary(self):
+        now, is_over = [Now(3, 0, 2, 1)], [False]
+        batches = Batches(100, 10, lambda: now[0], lambda: is_over[0])
+        unused, used, at_its_end, interrupted = (iter(batches) for _ in range(4))
+        next(used)
+        next(interrupted)
+        self.assertEqual(len([next(at_its_end) for _ in range(5)]), 5)
+        is_over[0] = True
+        self.assertEqual(list(interrupted), [])
+        is_over[0] = False
+        for old, again in ((used, Now(3, 0, 1, 2)), (unused, Now(4, 1, 2, 3))):  # epoch 3 again after the loss of a server
+            now[0] = again
+            with self.assertRaisesRegex(dtkv.InvalidUse, f"^these batches are of epoch 3, and epoch {again.epoch} has begun"):
+                next(old)
+            self.assertEqual(len(list(batches)), len(batches))
+        self.assertEqual(list(at_its_end), [])
+        self.assertEqual(list(interrupted), [])
+
+    def test_a_dataloader_begins_each_epoch_again(self):
+        now = [Now(0, 0, 1, 0)]
+        for processes in (0, 2):
+            batches = Batches(100, 10, lambda: now[0], lambda: False)
+            loader = DataLoader(range(100), batch_sampler=batches, num_workers=processes, persistent_workers=processes > 0)
+            early = iter(loader)
+            for boundary in range(1, 4):
+                now[0] = Now(boundary, 0, 1, boundary)
+                found = [ids.tolist() for ids in loader]
+                self.assertEqual(found, list(batches))
+                next(iter(loader))
+            if not processes:
+                with self.assertRaisesRegex(dtkv.InvalidUse, "^these batches are of epoch 0, and epoch 3 has begun"):
+                    next(early)
 
 
 if __name__ == "__main__":

@@ -97,7 +97,7 @@ class Elastic:
             drop_last=drop_last,
             least=least,
             order=order,
-            on_begin=self._report_steps if shuffle is not False else (lambda steps: None),
+            on_begin=self._report_steps if shuffle is not False else (lambda batches: None),
         )
 
     def eval_batches(self, data: Union[int, Sequence[Any]], batch_size: int) -> Batches:
@@ -156,9 +156,9 @@ class Elastic:
 
     # ----------------------------------------------------------------
 
-    def _report_steps(self, steps: int) -> None:
+    def _report_steps(self, batches: Batches) -> None:
         if self._has_begun and not self.left:
-            self.store.report(steps_in_epoch=steps)
+            self.store.report(steps_in_epoch=len(batches))
 
     def _create(self, key: str, like: Any) -> None:
         """Creates a key that is no parameter, once."""

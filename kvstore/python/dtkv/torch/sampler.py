@@ -93,6 +93,8 @@ class Now(NamedTuple):
     epoch: int
     rank: int
     world: int
+    boundary: int = 0
+    """The number of epochs' boundaries before it: an epoch that begins again has another one."""
 
 
 class Batches:
@@ -100,8 +102,8 @@ class Batches:
     the world size of that moment. It ends early when `is_over` says so. All workers have as many batches, each of at
     least `least` samples: a last global batch that has fewer for each worker goes with the one before it. Where all
     samples are too few for the workers, some have fewer or none. `order`: a sampler of torch, or any indices with a
-    length, that are drawn alike on all workers and divided in place of those of `data`. `on_begin` gets the number of
-    steps.
+    length, that are drawn alike on all workers and divided in place of those of `data`. An iterator is of
+    the epoch in which it was made. `on_begin` is called when one is made.
 
     The samples' sequence is endless: one pass through all of them, each in its order, behind the other. Epoch k is pass k;
     with `steps` an epoch is so many global batches, and the next one goes on behind them, at `position`, in any world."""
@@ -120,7 +122,7 @@ class Batches:
         least: int = 1,
         order: Any = None,
         steps: Optional[int] = None,
-        on_begin: Callable[[int], None] = lambda steps: None,
+        on_begin: Callable[["Batches"], None] = lambda batches: None,
     ) -> None:
         if order is not None:
             if shuffle is not None:
@@ -206,11 +208,19 @@ class Batches:
         cut_now = self._cut(now)
         self._warn(now.world, cut_now.whole)
         self._end = cut_now.end
-        self._on_begin(len(self))
-        for step in range(cut_now.steps):
-            mine = cut_now.part(step, now.rank, now.world)
+        self._on_begin(self)
+        return self._go(now, cut_now)
+
+    def _go(self, now: Now, cut_then: Cut) -> Iterator[List[int]]:
+        for step in range(cut_then.steps):
+            mine = cut_then.part(step, now.rank, now.world)
             if self._is_over():
                 return
+            if self._now().boundary != now.boundary:
+                raise InvalidUse(
+                    f"these batches are of epoch {now.epoch}, and epoch {self._now().epoch} has begun since: begin to iterate "
+                    "inside `for epoch in ...epochs()`, in each epoch again"
+                )
             if mine.start < mine.stop:
                 yield self._indices(mine)
 
