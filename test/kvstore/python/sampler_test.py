@@ -326,6 +326,42 @@ class Sampler(unittest.TestCase):
                 with self.assertRaisesRegex(dtkv.InvalidUse, "^these batches are of epoch 0, and epoch 3 has begun"):
                     next(early)
 
+    def test_the_plan_is_alike_on_all_workers_and_shows_each_difference(self):
+        now = [Now(1, 0, 2, 1)]
+
+        def plan(count=100, batch=10, position=0, **options):
+            batches = Batches(count, batch, lambda: now[0], lambda: False, **options)
+            self.assertIsNone(batches.plan)
+            batches.position = position
+            next(iter(batches))
+            return batches
+
+        one = plan()
+        now[0] = Now(1, 1, 2, 1)
+        self.assertEqual(one.plan, plan().plan)
+        self.assertEqual(one.plan[:3], (100, 20, 1))
+        self.assertEqual(plan(batch=20, global_batch=20).plan, one.plan)
+        for field, other in (
+            ("samples", plan(99)),
+            ("batch", plan(batch=11)),
+            ("seed", plan(seed=2)),
+            ("checksum", plan(shuffle=False)),
+            ("checksum", plan(order=RandomSampler(range(100)))),
+        ):
+            self.assertNotEqual(getattr(other.plan, field), getattr(one.plan, field), field)
+        self.assertNotEqual(plan(steps=3).plan, plan(steps=3, position=20).plan)
+        swapped = list(range(100))
+        swapped[7], swapped[8] = 8, 7
+        self.assertNotEqual(plan(order=swapped).plan, plan(order=range(100)).plan)
+        for value in one.plan:
+            self.assertTrue(0 <= value < 1 << 48)
+        before = one.plan
+        now[0] = Now(2, 0, 2, 2)
+        self.assertIsNone(one.plan)
+        next(iter(one))
+        self.assertNotEqual(one.plan.checksum, before.checksum)
+        self.assertEqual(of_all(0, 2, 1), [[]])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -20,7 +20,11 @@ _GAMMA = 0x9E3779B97F4A7C15
 def _random(seed: int, count: int) -> Any:
     """The first `count` numbers of splitmix64 (Steele, Lea, Flood 2014)."""
     with numpy.errstate(over="ignore"):
-        z = numpy.uint64(seed % (1 << 64)) + numpy.arange(1, count + 1, dtype=numpy.uint64) * numpy.uint64(_GAMMA)
+        return _mixed(numpy.uint64(seed % (1 << 64)) + numpy.arange(1, count + 1, dtype=numpy.uint64) * numpy.uint64(_GAMMA))
+
+
+def _mixed(z: Any) -> Any:
+    with numpy.errstate(over="ignore"):
         z = (z ^ (z >> numpy.uint64(30))) * numpy.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> numpy.uint64(27))) * numpy.uint64(0x94D049BB133111EB)
         return z ^ (z >> numpy.uint64(31))
@@ -60,6 +64,12 @@ def drawn(sampler: Any, count: int, number: int, seed: int) -> List[int]:
     return found
 
 
+def checksum(order: Any, begin: int) -> int:
+    """48 bits that depend on the place of each index, and on `begin`."""
+    odd = 2 * numpy.arange(len(order), dtype=numpy.uint64) + numpy.uint64(1)
+    return (int((_mixed(order.astype(numpy.uint64)) * odd).sum()) + begin * _GAMMA) % (1 << 64) >> 16
+
+
 class Cut(NamedTuple):
     """Global batches that lie one behind the other in a sequence of samples: places in it."""
 
@@ -95,6 +105,18 @@ class Now(NamedTuple):
     world: int
     boundary: int = 0
     """The number of epochs' boundaries before it: an epoch that begins again has another one."""
+
+
+class Plan(NamedTuple):
+    """What the workers' iterations of an epoch have in common. Sums over 32,768 workers are within int64."""
+
+    samples: int
+    """Of a pass."""
+    batch: int
+    """Samples of a global batch."""
+    seed: int
+    checksum: int
+    """Of the order of the pass with which the epoch begins, and the place where it begins."""
 
 
 class Batches:
@@ -150,6 +172,8 @@ class Batches:
         self._steps = steps
         self._drawn: Tuple[int, Any] = (-1, None)
         """A pass and its order."""
+        self._plan: Tuple[int, Optional[Plan]] = (-1, None)
+        """Of the epoch behind a boundary."""
         self._end: Optional[int] = None
         """Where the epoch ends that was iterated."""
         self.position = 0
@@ -203,10 +227,19 @@ class Batches:
             found += self._pass(number)[at : at + place.stop - place.start - len(found)].tolist()
         return found
 
+    @property
+    def plan(self) -> Optional[Plan]:
+        """Of the present epoch; None if it was not iterated in it."""
+        boundary, plan = self._plan
+        return plan if boundary == self._now().boundary else None
+
     def __iter__(self) -> Iterator[List[int]]:
         now = self._now()
         cut_now = self._cut(now)
         self._warn(now.world, cut_now.whole)
+        order = self._pass(cut_now.begin // self._count) if self._count else numpy.zeros(0)
+        plan = Plan(self._count, cut_now.whole, self._seed % (1 << 48), checksum(order, cut_now.begin))
+        self._plan = now.boundary, plan
         self._end = cut_now.end
         self._on_begin(self)
         return self._go(now, cut_now)
