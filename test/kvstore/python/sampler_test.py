@@ -1,5 +1,6 @@
 """The samples of dtkv.torch are those of dttrain: 200 cases against trainer/data/sampler.h ($DT_SAMPLER_CASES prints its)."""
 
+import itertools
 import os
 import random
 import subprocess
@@ -7,11 +8,20 @@ import unittest
 import warnings
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler as TorchSampler, SubsetRandomSampler, WeightedRandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+from torch.utils.data import Sampler as TorchSampler
 from torch.utils.data.distributed import DistributedSampler
 
 import dtkv
-from dtkv.torch.sampler import Batches, Now, shuffled
+import dtkv.torch as dt
+from dtkv.torch.sampler import Batches, Now, Take, shuffled
 
 
 def of_all(count, batch, world, epoch=0, **options):
@@ -361,6 +371,69 @@ class Sampler(unittest.TestCase):
         next(iter(one))
         self.assertNotEqual(one.plan.checksum, before.checksum)
         self.assertEqual(of_all(0, 2, 1), [[]])
+
+
+class Stream(IterableDataset):
+    """0 to count - 1; each worker's number is another one."""
+
+    def __init__(self, count):
+        self.count = count
+        self.begun = 0
+
+    def __iter__(self):
+        self.begun += 1
+        return iter(range(self.count))
+
+
+class Taken(unittest.TestCase):
+    def test_each_epoch_has_as_many_batches_and_goes_on(self):
+        for count, processes in ((7, 0), (7, 2), (100, 0)):
+            one = dt.take(DataLoader(Stream(count), batch_size=None, num_workers=processes and 1), 5)
+            self.assertEqual(len(one), 5)
+            found = []
+            for _ in range(4):
+                epoch = list(one)
+                self.assertEqual(len(epoch), 5)
+                found += epoch
+            self.assertEqual(found, [i % count for i in range(20)])
+
+    def test_it_begins_a_loader_when_its_batches_are_asked_for_and_only_then(self):
+        stream = Stream(5)
+        one = dt.take(DataLoader(stream, batch_size=None), 5)
+        self.assertEqual(stream.begun, 0)
+        list(one)
+        self.assertEqual(stream.begun, 1)
+        list(one)
+        self.assertEqual(stream.begun, 2)
+        for _ in one:
+            break
+        self.assertEqual(next(iter(one)), 1)
+        self.assertEqual(list(dt.take(itertools.count(), 3)), [0, 1, 2])
+
+    def test_an_empty_loader_is_an_error_and_no_endless_loop(self):
+        for empty in ([], DataLoader(Stream(0)), iter([])):
+            with self.assertRaisesRegex(dtkv.InvalidUse, r"^take\(\): \w+ has no batch"):
+                list(dt.take(empty, 3))
+        once = iter([1, 2])
+        found = []
+        with self.assertRaisesRegex(dtkv.InvalidUse, "a generator has one start"):
+            found.extend(dt.take(once, 3))
+        with self.assertRaisesRegex(ValueError, r"^take\(0\)"):
+            dt.take([1], 0)
+
+    def test_batches_have_steps_for_it(self):
+        batches = Batches(100, 10, lambda: Now(0, 0, 1), lambda: False)
+        for loader in (batches, DataLoader(range(100), batch_sampler=batches)):
+            with self.assertRaisesRegex(ValueError, r"batches\(..., steps=7\)"):
+                dt.take(loader, 7)
+
+    def test_it_ends_after_the_loss_of_a_server(self):
+        is_over = []
+        found = []
+        for i in Take(itertools.count(), 9, lambda: bool(is_over)):
+            found.append(i)
+            is_over += [1] * (i == 3)
+        self.assertEqual(found, [0, 1, 2, 3])
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ except ImportError as error:
 
 from .collectives import all_reduce, broadcast
 from .ddp import DDPState, ddp_hook, init_process_group
+from .elastic import take
 from .job import Job
 from .optimizer import Optimizer
 from .sampler import Batches
@@ -33,4 +34,5 @@ __all__ = [
     "broadcast",
     "ddp_hook",
     "init_process_group",
+    "take",
 ]

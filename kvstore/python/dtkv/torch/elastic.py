@@ -12,7 +12,7 @@ import numpy
 
 from ..errors import InvalidUse, Leave, Rollback
 from ..store import Store, View
-from .sampler import Batches, Now
+from .sampler import Batches, Now, Take
 from .transfer import Channel
 
 LAST_STEP = 0xFFFFFFFF
@@ -243,3 +243,16 @@ def current() -> Elastic:
     if found is None:
         raise InvalidUse("make a dtkv.torch Job, Optimizer or DDPState first")
     return found
+
+
+def take(loader: Any, count: int) -> Take:
+    """Exactly `count` batches of a loader in each epoch, on every worker: for IterableDataset, and loaders without an end,
+    whose workers would have unlike numbers of batches. Its iterator is kept: an epoch goes on where the last one ended,
+    and a loader that ends is begun again. What it gives to which worker is the program's own; a newcomer begins it at its
+    start, and an epoch that begins again after the loss of a server goes on in it.
+
+        batches = dt.take(DataLoader(stream, batch_size=64), 1000)
+        for epoch in job.epochs(10):
+            for x, y in batches:
+    """
+    return Take(loader, count, lambda: _newest is not None and getattr(_newest(), "_is_lost", False))

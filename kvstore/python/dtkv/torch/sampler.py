@@ -284,3 +284,36 @@ class Batches:
                 f"{total / workers:g}: all of them iterate it in the same epochs"
             )
         self.position, self._end = total // workers, None
+
+
+class Take:
+    """`count` batches of a loader in each iteration. The next iteration goes on behind them; where the loader ends, it is
+    begun again."""
+
+    def __init__(self, loader: Any, count: int, is_over: Callable[[], bool]) -> None:
+        if count < 1:
+            raise ValueError(f"take({count}): an epoch has at least one batch")
+        if isinstance(getattr(loader, "batch_sampler", loader), Batches):
+            raise ValueError(f"take() of a loader with batches(): batches(..., steps={count}) makes {count} of them an epoch")
+        self._loader = loader
+        self._count = count
+        self._is_over = is_over
+        self._iterator: Optional[Iterator[Any]] = None
+
+    def _next(self) -> Any:
+        for _ in range(2):
+            if self._iterator is None:
+                self._iterator = iter(self._loader)
+            for batch in self._iterator:
+                return batch
+            self._iterator = None
+        raise InvalidUse(f"take(): {type(self._loader).__name__} has no batch, begun from its start (a generator has one start)")
+
+    def __iter__(self) -> Iterator[Any]:
+        for _ in range(self._count):
+            if self._is_over():
+                return
+            yield self._next()
+
+    def __len__(self) -> int:
+        return self._count
