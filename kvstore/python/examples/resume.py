@@ -21,22 +21,17 @@ import dtkv.torch as dt
 
 def save(path, job, model, epoch):
     """After total(), by one worker: then all workers have made their last step of the epoch."""
-    parameters = dict(model.named_parameters())
-    job.store.pull(parameters)
     spec, count = job.store.optimizer()  # "sgd momentum=0.9 ..." keeps 1 state for each parameter, "adam" 2
-    states, updates = [], []
-    for which in range(1, count + 1):
-        states.append({name: torch.zeros_like(p) for name, p in parameters.items()})
-        updates.append(job.store.pull_state(states[-1], which))
-    saved = {"next_epoch": epoch + 1, "model": model.state_dict(), "optimizer": spec}
-    torch.save({**saved, "states": states, "updates": updates}, path + ".new")
+    states = [job.pull_state(which) for which in range(1, count + 1)]
+    saved = {"next_epoch": epoch + 1, "model": model.state_dict(), "optimizer": spec, "states": states}
+    torch.save(saved, path + ".new")
     os.replace(path + ".new", path)
 
 
 def load(saved, job):
     """By all workers, after the Job is made, before its first epoch. A newcomer's call changes nothing."""
-    for which, (state, updates) in enumerate(zip(saved["states"], saved["updates"]), 1):
-        job.store.init_state(state, which, updates=updates)
+    for which, (state, updates) in enumerate(saved["states"], 1):
+        job.init_state(which, state, updates)
 
 
 def main():

@@ -1,7 +1,7 @@
 """audit.py LOG...: of job.py's workers: every epoch that all its workers ended used each sample once, every total was
-right, and the workers had the same weights, registered states and checksums, where they give them. An epoch that begins again
-after the loss of a server has the checksums that it began with before. Prints how many epochs of how many world sizes were
-looked at, and how many began again."""
+right, and the workers had the same weights, registered states, checksums and positions, where they give them. An epoch
+that begins again after the loss of a server has the checksums that it began with before. Prints how many epochs of how many
+world sizes were looked at, and how many began again."""
 
 import collections
 import json
@@ -38,6 +38,9 @@ for epoch, of_epoch in sorted(ends.items()):
             sys.exit(f"epoch {epoch}: the total is {one['total']}, not {count}")
     if len({round(one["weights"], 9) for one in of_epoch}) != 1:
         sys.exit(f"epoch {epoch}: weights differ: {[one['weights'] for one in of_epoch]}")
+    for one in of_epoch:
+        if len(set(one.get("positions", ()))) > 1:
+            sys.exit(f"epoch {epoch} began at sample {one['positions'][0]}, not {one['positions'][1]}, of its sequence")
     if "states" in of_epoch[0]:
         if len({tuple(one["states"]) for one in of_epoch}) != 1:
             sys.exit(f"epoch {epoch}: registered states differ: {[one['states'] for one in of_epoch]}")

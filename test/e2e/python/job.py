@@ -37,10 +37,12 @@ def main():
     with dt.Job(model, "sgd momentum=0.9", lr=0.01) as job:
         mean, lead = job.state("mean", 0.0), job.state("lead", 0, reduce="lead")
         batches = job.batches(data, 6, global_batch=12, least=2)
+        sequence = job.batches(count, 1, global_batch=7, steps=3)
         loader = DataLoader(data, batch_sampler=batches, num_workers=options.processes)
         for _ in job.epochs(options.epochs):
             say("begin", job)
-            used, states = [], [mean.item(), lead.item()]
+            used, states, positions = [], [mean.item(), lead.item()], [sequence.position, 7 * 3 * job.epoch]
+            assert len(list(sequence)) == 3
             for x, ids in loader:
                 F.cross_entropy(model(x), ids % 2).backward()
                 job.step(len(x))
@@ -51,7 +53,7 @@ def main():
                 time.sleep(options.step_ms / 1000)
             total = job.total(used=len(used))
             weights = sum(p.double().sum().item() for p in model.parameters())
-            say("end", job, used=used, total=total["used"], count=count, weights=weights, states=states)
+            say("end", job, used=used, total=total["used"], count=count, weights=weights, states=states, positions=positions)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import textwrap
+import traceback
 import unittest
 
 import numpy as np
@@ -54,6 +55,19 @@ def names():
 
 
 class Documents(unittest.TestCase):
+    def alone(self, function):
+        """Runs it in a child: a process has one store."""
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                function()
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            os._exit(code)
+        self.assertEqual(os.waitpid(pid, 0)[1], 0)
+
     def train(self, code, known):
         exec(compile(code, "document", "exec"), known)
         with torch.no_grad():
@@ -66,24 +80,31 @@ class Documents(unittest.TestCase):
         self.assertEqual([kind for kind, _ in blocks], ["diff"] + ["python"] * 4)
         five_lines, optimizer, ddp, store, evaluation = (code for _, code in blocks)
         self.assertEqual(len(re.findall(r"^\+", five_lines, flags=re.M)), 5)
-        known = names()
-        self.train(after_change(five_lines), known)
-        accuracy = []
-        exec(compile(evaluation, "evaluation", "exec"), {**known, "print": accuracy.append})
-        self.assertGreater(accuracy[0], 0.9)
-        self.train(optimizer, names())
-        self.train(ddp, names())
-        known = names()
-        exec(compile(store, "store", "exec"), known)
-        self.assertLess(abs(known["w"] - 1).max(), 0.5)
+
+        def job():
+            known = names()
+            self.train(after_change(five_lines), known)
+            accuracy = []
+            exec(compile(evaluation, "evaluation", "exec"), {**known, "print": accuracy.append})
+            self.assertGreater(accuracy[0], 0.9)
+
+        def numpy_alone():
+            known = names()
+            exec(compile(store, "store", "exec"), known)
+            self.assertLess(abs(known["w"] - 1).max(), 0.5)
+
+        self.alone(job)
+        self.alone(lambda: self.train(optimizer, names()))
+        self.alone(lambda: self.train(ddp, names()))
+        self.alone(numpy_alone)
 
     def test_readme(self):
         text = (TOP / "README.md").read_text(encoding="utf-8")
         code = re.search(r"^((?:    .*\n)*    import dtkv\.torch.*\n(?:    .*\n)+)", text, flags=re.M)
         self.assertIsNotNone(code, "README.md does not begin with Python")
-        known = names()
-        self.train("model = Net()\n" + textwrap.dedent(code[1]), known)
+        self.alone(lambda: self.train("model = Net()\n" + textwrap.dedent(code[1]), names()))
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)
     unittest.main()

@@ -69,10 +69,10 @@ class OnlyDLPack:
 
 class Values(unittest.TestCase):
     def setUp(self):
-        self.store = dtkv.Store()
+        self.store = dtkv.Store("local")
         self.addCleanup(self.store.close)
 
-    def test_a_store_alone_is_local(self):
+    def test_a_store_of_this_process_has_one_worker(self):
         self.assertEqual(self.store.type, "local")
         self.assertEqual((self.store.rank, self.store.num_workers, self.store.is_lead), (0, 1, True))
         self.assertFalse(self.store.is_newcomer)
@@ -118,7 +118,7 @@ class Values(unittest.TestCase):
         updates = self.store.pull_state({"w": momentum}, 1)
         self.assertEqual((momentum.tolist(), updates), ([3, 6], [2]))
         steps(self.store, w, 1)
-        with dtkv.Store() as other:
+        with dtkv.Store("local") as other:
             other.init({"w": values})
             other.set_optimizer("sgd momentum=0.5")
             other.init_state({"w": momentum}, 1, updates=updates)
@@ -208,7 +208,7 @@ class Values(unittest.TestCase):
 
 class Arrays(unittest.TestCase):
     def setUp(self):
-        self.store = dtkv.Store()
+        self.store = dtkv.Store("local")
         self.addCleanup(self.store.close)
         for name in ("f4", "f8", "i8"):
             self.store.init({name: np.zeros(4, name)})
@@ -266,7 +266,7 @@ class Arrays(unittest.TestCase):
 
     def test_weights_of_half_precision_are_float32_at_the_servers(self):
         """A hundred steps of a size that float16 cannot add to 1."""
-        with dtkv.Store() as store:
+        with dtkv.Store("local") as store:
             w = store.allocate(4, "f2")
             w[:] = 1
             store.init({"w": w})
@@ -362,7 +362,7 @@ class Arrays(unittest.TestCase):
 
 class ThreadsAndSignals(unittest.TestCase):
     def setUp(self):
-        self.store = dtkv.Store()
+        self.store = dtkv.Store("local")
         self.addCleanup(self.store.close)
 
     @contextlib.contextmanager
@@ -468,8 +468,12 @@ class Program(unittest.TestCase):
         done = self.run_python("import dtkv; dtkv.Store()", DTKV_LIBRARY="/nowhere/libdtkv.so")
         self.assertRegex(done.stderr, r"ImportError: libdtkv cannot be loaded \(/nowhere.*DTKV_LIBRARY")
 
+    def test_a_store_alone_is_local(self):
+        done = self.run_python("import dtkv\nprint(dtkv.Store().type)")
+        self.assertEqual(done.stdout, "local\n", done.stderr)
+
     def test_a_store_that_nobody_closes_ends_with_the_program(self):
-        done = self.run_python("import dtkv\ns = dtkv.Store()\nt = dtkv.Store()\nt.loop = t")
+        done = self.run_python("import dtkv\ns = dtkv.Store()\nt = dtkv.Store('local')\nt.loop = t")
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
 
     def test_an_exception_comes_out_as_it_is(self):

@@ -32,6 +32,14 @@ def is_equal(a, b):
     return all(torch.equal(p, q) for p, q in zip(a.parameters(), b.parameters()))
 
 
+def begin(case, training):
+    """The training is in its first epoch until the test ends; its program divides its data itself."""
+    epochs = training.epochs(1)
+    case.addCleanup(epochs.close)
+    next(epochs)
+    training._owns_data = True
+
+
 def backward(net, ids=slice(None)):
     loss = F.cross_entropy(net(X[ids]), Y[ids])
     loss.backward()
@@ -128,7 +136,7 @@ class Carried(unittest.TestCase):
 
             def pushpull(self, key, array, reduce, wait=True):
                 assert reduce == "sum" and not array.any()
-                if key == "dtkv.state.head":
+                if key == "dtkv.channel.head":
                     turns.append(0)
                     array[:] = script[len(turns) - 1][0]
                     return None
@@ -140,10 +148,34 @@ class Carried(unittest.TestCase):
         self.assertEqual(Channel(Others()).broadcast(lambda: self.fail("it is not the lead")), data)
         self.assertEqual(turns, [0, 0, 11, 11])
 
+    def test_arrays_become_the_leads_and_begin_anew_when_it_is_lost(self):
+        """This worker is not the lead at first, and then it is."""
+        leads, given, mine = torch.tensor([7, 8]), torch.tensor([7, 9]), torch.tensor([1, 2])
+        good, sent = zlib.crc32(leads.numpy().data), []
+
+        class Others:
+            heads = [[0, 0, 0], [1, 16, good], [0, 0, 0]]
+            is_lead = property(lambda self: len(self.heads) == 1)
+
+            def init(self, keys, auxiliary):
+                assert auxiliary
+
+            def pushpull(self, keys, array=None, reduce="auto"):
+                assert reduce == "sum"
+                if keys == "dtkv.channel.head":
+                    array += numpy.array(self.heads.pop(0))
+                    return
+                sent.append(keys["a"].tolist())
+                keys["a"] += given * (not self.is_lead and bool(self.heads))
+
+        Channel(Others()).share({"a": mine})
+        self.assertEqual(sent, [[0, 0], [1, 2]])
+        self.assertEqual(mine.tolist(), [1, 2])
+
 
 class Optimizers(unittest.TestCase):
     def optimizer(self, net, make=lambda p: torch.optim.Adam(p, 0.01)):
-        optimizer = dt.Optimizer(make(net.parameters()), net)
+        optimizer = dt.Optimizer(make(net.parameters()), net, type="local")
         self.addCleanup(optimizer.close)
         return optimizer
 
@@ -174,6 +206,7 @@ class Optimizers(unittest.TestCase):
             torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=10),
         ]
         optimizer.register(**{f"schedule{i}": one for i, one in enumerate(schedulers)})
+        dt.own_data()
         for _ in optimizer.epochs(2):
             optimizer.zero_grad(set_to_none=True)
             self.assertIsNone(net[0].weight.grad)
@@ -195,6 +228,7 @@ class Optimizers(unittest.TestCase):
         for make in (torch.optim.LBFGS, lambda p: torch.optim.SGD(p, 0.1)):
             ours, theirs = model(), model()
             optimizer, alone = self.optimizer(ours, make), make(theirs.parameters())
+            dt.own_data()
             for _ in optimizer.epochs(2):
                 losses = []
                 for one, net in ((optimizer, ours), (alone, theirs)):
@@ -210,7 +244,7 @@ class Optimizers(unittest.TestCase):
     def test_parameters_without_a_gradient_stay(self):
         net = model()
         optimizer = self.optimizer(net, lambda p: torch.optim.SGD(p, 0.1, weight_decay=0.5))
-        next(optimizer.epochs(1))
+        begin(self, optimizer)
         (net[2](torch.ones(16)).sum()).backward()
         optimizer.step()
         self.assertIsNone(net[0].weight.grad)
@@ -219,9 +253,10 @@ class Optimizers(unittest.TestCase):
 
     def test_groups_that_are_added_later(self):
         net = model()
-        optimizer = dt.Optimizer(torch.optim.SGD(net[0].parameters(), 0.1), net)
+        net.loose = loose = nn.Parameter(torch.ones(3))
+        optimizer = dt.Optimizer(torch.optim.SGD(net[0].parameters(), 0.1), net, type="local")
         self.addCleanup(optimizer.close)
-        loose = nn.Parameter(torch.ones(3))
+        dt.own_data()
         for epoch in optimizer.epochs(2):
             if epoch == 1:
                 optimizer.add_param_group({"params": net[2].parameters(), "lr": 0.2})
@@ -236,19 +271,21 @@ class Optimizers(unittest.TestCase):
     def test_clipping_the_mean(self):
         net = model()
         optimizer = self.optimizer(net, lambda p: torch.optim.SGD(p, 1.0))
+        dt.own_data()
         for _ in optimizer.epochs(1):
             backward(net)
             optimizer.synchronize(len(X))
             nn.utils.clip_grad_norm_(net.parameters(), 1e-3)
-            step = optimizer._step
+            step = optimizer._training._step
             optimizer.step()
-            self.assertEqual(optimizer._step, step)
+            self.assertEqual(optimizer._training._step, step)
             norm = sum(((p - q) ** 2).sum() for p, q in zip(net.parameters(), model().parameters())).sqrt()
             self.assertAlmostEqual(norm.item(), 1e-3, places=6)
 
     def test_a_step_of_no_samples_and_wrong_uses(self):
         net = model()
         optimizer = self.optimizer(net, lambda p: torch.optim.SGD(p, 1.0))
+        dt.own_data()
         for _ in optimizer.epochs(1):
             backward(net)
             optimizer.step(samples=0)
@@ -261,7 +298,7 @@ class Optimizers(unittest.TestCase):
                 optimizer.step()
         sparse = nn.Embedding(4, 2, sparse=True)
         optimizer = self.optimizer(sparse, lambda p: torch.optim.SGD(p, 1.0))
-        next(optimizer.epochs(1))
+        begin(self, optimizer)
         sparse(torch.tensor([1])).sum().backward()
         with self.assertRaisesRegex(TypeError, "^weight: its gradient is sparse"):
             optimizer.step()
@@ -270,7 +307,7 @@ class Optimizers(unittest.TestCase):
         net = model()
         optimizer = self.optimizer(net)
         with self.assertRaisesRegex(dtkv.Mismatch, "0.weight"):
-            next(optimizer.epochs(1))
+            begin(self, optimizer)
             net.double()
             net[0].weight.sum().backward()
             optimizer.step()
@@ -279,6 +316,7 @@ class Optimizers(unittest.TestCase):
         net, alone = model().bfloat16(), model().bfloat16()
         optimizer = self.optimizer(net, lambda p: torch.optim.SGD(p, 0.125, momentum=0.5))
         plain = torch.optim.SGD(alone.parameters(), 0.125, momentum=0.5)
+        dt.own_data()
         for _ in optimizer.epochs(2):
             for _ in range(5):
                 for its, one in ((net, optimizer), (alone, plain)):
@@ -293,27 +331,28 @@ class Optimizers(unittest.TestCase):
         optimizer = self.optimizer(net, lambda p: torch.optim.Adam(p, 0.1))
         scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
         optimizer.register(scheduler=scheduler)
+        dt.own_data()
         boundary, views = optimizer.store.epoch_boundary, {}
         optimizer.store.epoch_boundary = lambda epoch: views.pop(epoch, None) or boundary(epoch)
         begins = []
         with mock.patch.object(dtkv.Store, "type", "dist_sync"), mock.patch.object(replicas, "_COPIES_BYTES", 0):
             for epoch in optimizer.epochs(6):
-                begins.append((epoch, pack(optimizer._state())))
+                begins.append((epoch, pack(optimizer._training._state())))
                 optimizer.zero_grad()
                 backward(net)
                 optimizer.step()
                 scheduler.step()
                 if len(begins) == 3:  # epochs 0 to 2
-                    views[3] = optimizer._view._replace(epoch=1, rolled_back=True)
+                    views[3] = optimizer._training._view._replace(epoch=1, rolled_back=True)
             self.assertEqual([epoch for epoch, _ in begins], [0, 1, 2, 1, 2, 3, 4, 5])
             for first, again in ((1, 3), (2, 4)):
                 self.assertEqual(begins[first], begins[again])
-            self.assertEqual(sorted(optimizer._copies), [4, 5])
-            views[6] = optimizer._view._replace(epoch=3, rolled_back=True)
-            before = pack(optimizer._state())
+            self.assertEqual(sorted(optimizer._training._copies), [4, 5])
+            views[6] = optimizer._training._view._replace(epoch=3, rolled_back=True)
+            before = pack(optimizer._training._state())
             with self.assertWarnsRegex(RuntimeWarning, "^epoch 3 begins again with this worker's present weights"):
                 next(optimizer.epochs(7, 6))
-            self.assertEqual(pack(optimizer._state()), before)
+            self.assertEqual(pack(optimizer._training._state()), before)
 
     def test_a_parameter_that_is_replaced_is_refused_by_name(self):
         net = model()
@@ -322,13 +361,24 @@ class Optimizers(unittest.TestCase):
         with self.assertRaisesRegex(dtkv.InvalidUse, "^2.weight was replaced in the model"):
             next(optimizer.epochs(1))
 
+    def test_a_parameter_that_is_replaced_between_epochs_is_refused_by_name(self):
+        net = model()
+        optimizer = self.optimizer(net)
+        with self.assertRaisesRegex(dtkv.InvalidUse, "^2.weight was replaced in the model"):
+            for _ in optimizer.epochs(2):
+                optimizer.total(n=1)
+                net[2] = nn.Linear(16, 2)
+
     def test_statistics_that_moved_are_found(self):
         net = nn.BatchNorm1d(8)
         optimizer = self.optimizer(net)
         net._buffers["running_mean"] = net.running_mean.clone()  # as .to() does
         for _ in optimizer.epochs(1):
             net(X)
-        self.assertIs(optimizer._statistics["running_mean"], net.running_mean)
+        kept = numpy.zeros(8)
+        optimizer.store.pull("dtkv.buffer.running_mean", kept)
+        self.assertTrue(torch.equal(torch.from_numpy(kept).float(), net.running_mean))
+        self.assertFalse(torch.equal(net.running_mean, torch.zeros(8)))
 
     def test_what_is_registered_has_a_plain_state(self):
         optimizer = self.optimizer(model())
@@ -341,7 +391,7 @@ class Optimizers(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "^bad.x: object cannot be sent"):
             optimizer.register(bad=SimpleNamespace(state_dict=lambda: {"x": object()}, load_state_dict=print))
         optimizer.state[optimizer.param_groups[0]["params"][0]]["mine"] = object()
-        with self.assertRaisesRegex(TypeError, r"^state.optimizer.state.0.mine: object cannot be sent"):
+        with self.assertRaisesRegex(TypeError, r"^state.optimizer.state.0.weight.mine: object cannot be sent"):
             next(optimizer.epochs(1))
 
     def test_collectives(self):
@@ -383,7 +433,7 @@ class Hooks(unittest.TestCase):
     def ddp(self, net, make=lambda p: torch.optim.SGD(p, 0.1, momentum=0.9), **options):
         wrapped = DDP(net, **options)
         optimizer = make(wrapped.parameters())
-        state = dt.DDPState(wrapped, optimizer)
+        state = dt.DDPState(wrapped, optimizer, type="local")
         self.addCleanup(state.close)
         wrapped.register_comm_hook(state, dt.ddp_hook)
         return wrapped, optimizer, state
@@ -407,7 +457,7 @@ class Hooks(unittest.TestCase):
 
     def test_no_sync_sends_nothing(self):
         wrapped, optimizer, state = self.ddp(model())
-        next(state.epochs(1))
+        begin(self, state)
         with wrapped.no_sync():
             backward(wrapped)
         self.assertEqual(state._step, 0)
@@ -416,7 +466,7 @@ class Hooks(unittest.TestCase):
 
     def test_a_branch_that_is_not_used(self):
         wrapped, optimizer, state = self.ddp(Branches(), find_unused_parameters=True)
-        next(state.epochs(1))
+        begin(self, state)
         before = wrapped.module.b.weight.clone()
         for both in (False, True, False):
             optimizer.zero_grad(set_to_none=True)
@@ -427,12 +477,12 @@ class Hooks(unittest.TestCase):
 
     def test_errors_keep_their_class(self):
         wrapped, optimizer, state = self.ddp(model())
-        next(state.epochs(1))
+        begin(self, state)
         state.samples = -1
         with self.assertRaisesRegex(ValueError, "^samples is the number"):
             backward(wrapped)
         wrapped, optimizer, state = self.ddp(model())
-        next(state.epochs(1))
+        begin(self, state)
         state.total(n=1)
         with self.assertRaisesRegex(dtkv.InvalidUse, "after total"):
             backward(wrapped)

@@ -6,6 +6,7 @@ import random
 import subprocess
 import unittest
 import warnings
+from unittest import mock
 
 import torch
 from torch.utils.data import (
@@ -257,13 +258,9 @@ class Sampler(unittest.TestCase):
                 world = draw.randint(1, 5)
                 workers = workers[:world] + [make() for _ in range(world - len(workers))]
                 if epoch == 5:  # back to epoch 4's begin
-                    used, position = before
-                    for one in workers:
-                        one.words[:] = (position * 3, 3)
-                        one.adopt(is_own=False)
-                for one in workers[1:]:  # newcomers
-                    one.words[:] = workers[0].words
-                    one.adopt(is_own=False)
+                    used, workers[0].position = before
+                for one in workers[1:]:  # newcomers, too
+                    one.position = workers[0].position
                 if epoch == 4:
                     before = list(used), workers[0].position
                 parts = []
@@ -276,25 +273,50 @@ class Sampler(unittest.TestCase):
                 self.assertEqual(len({len(one) for one in parts}), 1)
                 for one in workers:
                     one.advance()
-                whole = sum(one.words.copy() for one in workers)
-                for one in workers:
-                    one.words[:] = whole
-                    one.adopt(is_own=True)
+                    self.assertEqual(one.position, len(used))
+                    one.advance()  # at the end of an epoch in which it was not iterated
                     self.assertEqual(one.position, len(used))
             expected = []
             for number in range(len(used) // count + 1):
                 expected += in_order(of_all(count, 1, 1, number, seed=seed, order=options["order"]))
             self.assertEqual(used, expected[: len(used)], (case, options))
 
-    def test_workers_that_go_on_elsewhere_are_a_mismatch(self):
-        batches = Batches(100, 8, lambda: Now(0, 0, 2), lambda: False, steps=4)
-        list(batches)
-        batches.advance()
-        self.assertEqual(batches.words.tolist(), [64, 1])
-        batches.advance()
-        batches.words[:] = (64 + 0, 2)
-        with self.assertRaisesRegex(dtkv.Mismatch, "goes on at sample 64, the workers on average at 32"):
-            batches.adopt(is_own=True)
+    def test_a_trainings_epochs_go_on_at_the_position_that_all_workers_have(self):
+        """It is a tensor among those that the workers exchange: the lead's counts at the start, and each epoch's end moves
+        it."""
+
+        def optimizer():
+            net = torch.nn.Linear(1, 1)
+            made = dt.Optimizer(torch.optim.SGD(net.parameters(), 0.1), net, type="local")
+            self.addCleanup(made.close)
+            return made
+
+        first = optimizer()
+        batches = first.batches(10, 2, steps=3, shuffle=False)
+        found = [list(batches) for _ in first.epochs(3)]
+        self.assertEqual(sum(sum(found, []), []), [i % 10 for i in range(18)])
+        self.assertEqual(batches.position, 18)
+        (position,) = first._training._buffers.added().values()
+        self.assertEqual(position.item(), 18)
+        with self.assertRaisesRegex(dtkv.InvalidUse, r"^batches\(steps=(...)?\) after the first epoch"):
+            first.batches(10, 2, steps=3)
+
+        again = optimizer()
+        batches = again.batches(10, 2, steps=3, shuffle=False)
+        batches.position = 18
+        for epoch in again.epochs(2):
+            if epoch == 0:
+                self.assertEqual(list(batches), [[8, 9], [0, 1], [2, 3]])
+                (position,) = again._training._buffers.added().values()
+                position.fill_(0)  # of no consequence: the epoch's end writes it
+        self.assertEqual(batches.position, 24)
+
+        newcomer = optimizer()
+        batches = newcomer.batches(10, 2, steps=3, shuffle=False)
+        newcomer._training._take({**first._training._state(), "added": again._training._buffers.added()})
+        with mock.patch.object(newcomer._training, "_begin_keys"):
+            next(newcomer.epochs(1))
+        self.assertEqual(batches.position, 24)
 
     def test_steps_are_not_for_every_option(self):
         for wrong in ({"steps": 0}, {"steps": 2, "drop_last": True}):

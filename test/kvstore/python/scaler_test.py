@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 import dtkv
 import dtkv.torch as dt
+from dtkv.torch import replicas
 
 X = torch.randn(100, 8, generator=torch.Generator().manual_seed(1))
 Y = (X[:, 0] > 0).long()
@@ -48,12 +49,18 @@ class Scaling(unittest.TestCase):
         warnings.simplefilter("error")
 
     def optimizer(self, net, scaler=None):
-        optimizer = dt.Optimizer(sgd(net), net)
+        optimizer = dt.Optimizer(sgd(net), net, type="local")
         self.addCleanup(optimizer.close)
         if scaler is not None:
             optimizer.register(scaler=scaler)
-        next(optimizer.epochs(1))
+        self.begin(optimizer)
         return optimizer
+
+    def begin(self, training):
+        """The training is in its first epoch until the test ends."""
+        epochs = training.epochs(1)
+        self.addCleanup(epochs.close)
+        next(epochs)
 
     def train(self, net, optimizer, scaler, before_step=lambda scaler: None, **with_samples):
         """The scales after five steps."""
@@ -96,7 +103,7 @@ class Scaling(unittest.TestCase):
         self.train(ours, optimizer, scaler, self.clip(ours, optimizer))
         self.train(theirs, other, alone, self.clip(theirs, other))
         self.assertTrue(is_equal(ours, theirs))
-        self.assertEqual(optimizer._step, 5)
+        self.assertEqual(optimizer._training._step, 5)
 
         scaler.scale(loss_of(ours)).backward()
         scaler.unscale_(optimizer)
@@ -119,7 +126,7 @@ class Scaling(unittest.TestCase):
     def test_steps_after_the_loss_of_a_server_do_nothing(self):
         net, scaler = model(), cpu_scaler()
         optimizer = self.optimizer(net, scaler)
-        optimizer._is_lost = True
+        optimizer._training._is_lost = True
         self.train(net, optimizer, scaler)
         self.train(net, optimizer, scaler, self.clip(net, optimizer))
         self.assertTrue(is_equal(net, model()))
@@ -133,7 +140,8 @@ class Scaling(unittest.TestCase):
         for step in range(5):
             optimizer.zero_grad()
             (loss_of(ours, step) * scaler.get_scale()).backward()
-            optimizer._follow()
+            optimizer._training._facts.sums[replicas._Facts.SAMPLES] = 100
+            optimizer._training._follow(optimizer._replica)
             scales.append(scaler.get_scale())
         self.assertEqual(scales, self.train(theirs, other, alone))
         self.assertTrue(is_equal(ours, theirs))
@@ -143,18 +151,19 @@ class Scaling(unittest.TestCase):
         ours, theirs = DDP(model()), model()
         scaler, alone = cpu_scaler(init_scale=8.0), cpu_scaler(init_scale=8.0)
         optimizer = sgd(ours)
-        state = dt.DDPState(ours, optimizer)
+        state = dt.DDPState(ours, optimizer, type="local")
         self.addCleanup(state.close)
         state.register(scaler=scaler)
         ours.register_comm_hook(state, dt.ddp_hook)
-        next(state.epochs(1))
+        self.begin(state)
         self.assertEqual(self.train(ours, optimizer, scaler), self.train(theirs, sgd(theirs), alone))
         self.assertTrue(is_equal(ours, theirs))
 
     def test_a_job_trains_with_autocast(self):
         ours, theirs = model(), model()
         other = torch.optim.SGD(theirs.parameters(), 0.5)
-        with dt.Job(ours, "sgd", 0.5) as job:
+        with dt.Job(ours, "sgd", 0.5, type="local") as job:
+            dt.own_data()
             for _ in job.epochs(3):
                 loss_of(ours).backward()
                 job.step(100)

@@ -20,7 +20,7 @@ except ImportError as error:
 
 from .collectives import all_reduce, broadcast
 from .ddp import DDPState, ddp_hook, init_process_group
-from .elastic import take
+from .elastic import own_data, take
 from .job import Job
 from .optimizer import Optimizer
 from .sampler import Batches
@@ -34,5 +34,6 @@ __all__ = [
     "broadcast",
     "ddp_hook",
     "init_process_group",
+    "own_data",
     "take",
 ]

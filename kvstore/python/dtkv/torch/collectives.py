@@ -15,15 +15,18 @@ def all_reduce(tensor: Any, op: str = "mean") -> Any:
     if op not in ("mean", "sum"):
         raise ValueError(f"op is mean or sum, not {op!r}")
     training = elastic.current()
-    training._check_is_in_epoch("all_reduce()")
-    key = f"dtkv.all_reduce.{str(tensor.dtype)[len('torch.'):]}.{tensor.numel()}"
-    dense = tensor.detach().contiguous()
+    training._check_has_begun("all_reduce()")
+    count = tensor.numel()
+    room = 1 << max(count - 1, 0).bit_length()
+    """A key is for all lengths up to a power of two, so that there are few."""
+    row = tensor.new_zeros(room)
+    row[:count] = tensor.detach().reshape(-1)
+    key = f"dtkv.all_reduce.{str(tensor.dtype)[len('torch.'):]}.{room}"
     with training._unless_servers_are_lost():
         if not training._is_lost:
-            training._create(key, dense)
-            training.store.pushpull(key, dense, step=training.epoch << 32 | elastic.LAST_STEP, reduce=op)
-    if dense.data_ptr() != tensor.data_ptr():
-        tensor.detach().copy_(dense)
+            training._create(key, row)
+            training.store.pushpull(key, row, step=training._last_step, reduce=op)
+    tensor.detach().copy_(row[:count].reshape(tensor.shape))
     return tensor
 
 
@@ -31,7 +34,7 @@ def broadcast(obj: Any) -> Any:
     """The lead's object on all workers: tensors (on the CPU), numbers, strings, bools, None, lists, tuples and dicts of
     them. TypeError names what else is in it. All workers call it, inside epochs()."""
     training = elastic.current()
-    training._check_is_in_epoch("broadcast()")
+    training._check_has_begun("broadcast()")
     with training._unless_servers_are_lost():
         if not training._is_lost:
             received = training._channel.broadcast(lambda: pack(obj))

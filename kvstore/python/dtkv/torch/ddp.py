@@ -7,14 +7,15 @@ its first step.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 import torch.distributed
 
 from ..errors import Error, InvalidUse, Rollback
 from ..store import Handle
-from .replicas import _TYPES, _TYPES_TEXT, Replicas
+from .replica import Replica
+from .replicas import Replicas
 
 _distributed: Any = torch.distributed
 _futures: Any = torch.futures
@@ -59,20 +60,23 @@ class DDPState(Replicas):
         self.samples = 1
         """This worker's weight in the mean: the number of samples of the batch."""
         self._names: Dict[int, str] = {}
-        self._buckets: List[Tuple[Any, List[Any], Any]] = []
-        """Of the backward that is under way: buffer, parameters' gradients in it, DDP's future."""
+        self._buckets: List[Tuple[Any, Dict[str, Tuple[Any, Any]], Any]] = []
+        """Of the backward that is under way: buffer, the parameters' rows and gradients in it, DDP's future."""
         self._handles: List[Handle] = []
         self._error: Optional[Exception] = None
-        super().__init__(model, optimizer, type)
+        replica = Replica(model, optimizer, is_whole=True)
+        super().__init__(type)
+        self.add(replica)
 
-    def _find_parameters(self) -> Iterator[Tuple[str, Any]]:
-        for name, p in self._model.named_parameters():
-            if not p.requires_grad:
-                continue
-            if p.dtype not in _TYPES:
-                raise TypeError(f"{name}: parameters of type {p.dtype} are not supported; {_TYPES_TEXT} are")
-            self._names[id(p)] = name
-            yield name, p
+    _how_to_step = "write model.register_comm_hook(kv, dt.ddp_hook) before epochs()"
+
+    def _make_keys(self) -> None:
+        (one,) = self._replicas
+        new = one.found().keys() - set(self._names.values())
+        if self._names and new:
+            raise InvalidUse(f"{min(new)} is trained now: wrap the model in DDP again")
+        super()._make_keys()
+        self._names = {id(p): name for name, p in one.parameters.items()}
 
     def _take_bucket(self, bucket: Any) -> Any:
         """Begins the exchange of a bucket."""
@@ -81,61 +85,64 @@ class DDPState(Replicas):
         if not self._buckets:
             self._error = None
             _autograd.Variable._execution_engine.queue_callback(self._end_backward)
-        self._buckets.append((buffer, [], future))
+        rows: Dict[str, Tuple[Any, Any]] = {}
+        self._buckets.append((buffer, rows, future))
         if self._error is not None or self._is_lost:
             return future
         try:
             samples = self._check_step(self.samples)
-            gradients: Dict[str, Any] = {}
+            self._agree()
             for p, gradient in zip(bucket.parameters(), bucket.gradients()):
                 name = self._names.get(id(p))
                 if name is None:
                     shape = tuple(p.shape)
                     raise InvalidUse(f"a parameter of shape {shape} is not of the model that DDPState was made with")
                 at = gradient.storage_offset() - buffer.storage_offset()
-                gradients[name] = buffer[at : at + gradient.numel()]
-                self._buckets[-1][1].append((name, gradient))
-            self._handles.append(self._push(gradients, samples))
-        except Exception as error:  # raised by _end_backward: DDP would make a RuntimeError of it
+                rows[name] = buffer[at : at + gradient.numel()], gradient
+            self._handles.append(self._push({name: row for name, (row, _) in rows.items()}, samples))
+        except Exception as error:  # raised when DDP is done, which would make a RuntimeError of it
             self._error = error
         return future
 
     def _end_backward(self) -> None:
         """Waits for all buckets, when backward is done; DDP copies them to the parameters' gradients after that."""
+        (one,) = self._replicas
         buckets, handles = self._buckets, self._handles
         self._buckets, self._handles = [], []
-        error = self._error
-        if error is None and not self._is_lost:
+        if self._error is None and not self._is_lost:
             try:
                 with torch.no_grad():
-                    has_gradient = [p.grad is not None for p in self._parameters.values()]
-                    facts = self._push_facts(int(self.samples), has_gradient)
-                    self._wait([*handles, facts])
-                    self._end_step()
-                    self._set_gradients(buckets)
-            except Rollback:
-                self._is_lost = True
-            except Error as found:
-                error = found
-        if self._is_lost:
-            for buffer, _, _ in buckets:
-                buffer.zero_()
+                    handles.append(self._push_facts(one, int(self.samples)))
+                    self._wait_for_mean(handles, {name: row for _, rows, _ in buckets for name, (row, _) in rows.items()})
+                    self._end_step(one, is_busy=True)
+                    self._set_gradients([gradients for _, gradients, _ in buckets])
+            except Error as error:
+                self._error = error
+        if isinstance(self._error, Rollback):
+            self._is_lost, self._error = True, None
         for buffer, _, future in buckets:
-            future.set_result(buffer)
-        if isinstance(error, Rollback):
-            self._is_lost = True
-        elif error is not None:
-            raise error
-
-    def _set_gradients(self, buckets: List[Tuple[Any, List[Any], Any]]) -> None:
-        """DDP leaves the gradients of parameters alone that this worker did not use."""
-        counts = dict(zip(self._parameters, self._facts.has_gradient))
-        has_samples = self._facts.sums[self._facts.SAMPLES] > 0
-        for buffer, gradients, _ in buckets:
-            if not has_samples:
+            if self._is_lost:
                 buffer.zero_()
-            for name, gradient in gradients:
-                p = self._parameters[name]
+            future.set_result(buffer)
+        # DDP is not ready for the next step before it has copied the buckets.
+        _autograd.Variable._execution_engine.queue_callback(self._end_step_of_ddp)
+
+    def _end_step_of_ddp(self) -> None:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        if self._refused is not None:
+            self._replicas[0].optimizer.step()
+        self._count_step()
+        self._raise_refused()
+
+    def _set_gradients(self, buckets: List[Dict[str, Tuple[Any, Any]]]) -> None:
+        """DDP leaves the gradients of parameters alone that this worker did not use."""
+        parameters = self._replicas[0].parameters
+        counts = dict(zip(parameters, self._facts.has_gradient))
+        for gradients in buckets:
+            for name, (_, gradient) in gradients.items():
+                p = parameters[name]
                 if counts[name] == 0:
                     continue
                 if p.grad is None:

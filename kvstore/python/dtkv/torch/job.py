@@ -4,29 +4,40 @@ from __future__ import annotations
 
 import contextlib
 import numbers
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+import zlib
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+import numpy
 import torch
 
-from ..errors import InvalidUse
+from ..errors import InvalidUse, Mismatch, Nonfinite
 from ..store import Arrays, Store
-from .elastic import LAST_STEP, Elastic
+from .elastic import Elastic
+from .layout import digests, flat, plain, shaped, signature
+from .transfer import pack, unpack
 
+_NAMES = "dtkv.names"
+"""The key of what _names_of_model() gives for the lead."""
 _ALIGN = 16
 """Parameters begin at multiples of this many elements in the store's memory."""
 
 
 class _Parameter:
-    """A parameter and the places of its value and gradient."""
+    """A parameter that is trained, and the places of its value and gradient, which have its strides."""
 
-    def __init__(self, name: str, parameter: Any, value: Any, gradient: Any) -> None:
+    def __init__(self, name: str, parameter: Any, row: Any, gradient_row: Any) -> None:
         self.name = name
         self.parameter = parameter
-        self.value = value
-        self.gradient = gradient
-        value.copy_(parameter.detach())
-        parameter.data = value
-        parameter.grad = gradient
+        self.row = row
+        self.gradient_row = gradient_row
+        row.copy_(flat(parameter))
+        self.value = shaped(row, parameter)
+        self.gradient = shaped(gradient_row, parameter)
+        parameter.data = self.value
+        parameter.grad = self.gradient
+        self.address = parameter.data_ptr()
+        self.version = torch.as_strided(parameter.detach(), (0,), (1,))
+        """Nothing of the parameter, but of its version: what is done to it counts for autograd's check."""
 
 
 class Job(Elastic):
@@ -45,9 +56,11 @@ class Job(Elastic):
                 job.step(len(x))
             print(job.total(right=right, seen=seen))
 
-    Parameters that require a gradient are keys of the kvstore, by their names; their values and gradients lie in
-    its memory. BatchNorm's statistics are averaged over the workers after each epoch. One thread, and one Job for each
-    process of a job.
+    Parameters that require a gradient are keys of the kvstore, by their names, from the first epochs() on: until then the
+    program may load weights. Their values and gradients lie in the kvstore's memory. Later the servers have the weights;
+    a write of the program is an error (through `parameter.data` it is not seen). Parameters may be frozen and unfrozen, and
+    layers added, before an epoch's first step. Frozen ones and buffers are the lead's: see dtkv.torch.buffers. One
+    thread, and one Job for each process of a job.
 
     Attributes: epoch, the present one, from 0 on; left, whether this worker was removed; rolled_back, whether the epoch
     begins again after the loss of a server; store, the dtkv.Store.
@@ -55,73 +68,78 @@ class Job(Elastic):
 
     def __init__(self, model: Any, optimizer: str, lr: float, *, type: Optional[str] = None) -> None:  # noqa: A002
         self.lr = lr
-        self._model = model
         self._is_accumulating = False
-        self._leads: Dict[str, Any] = {}
-        """Keys and tensors that are rank 0's after each epoch."""
-        named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-        for name, p in named:
-            if p.dtype not in (torch.float32, torch.float64):
-                raise TypeError(f"{name}: parameters of type {p.dtype} are not supported; supported are float32 and float64")
-        super().__init__(Store(type))
-        self._is_on_cpu = all(p.device.type == "cpu" for _, p in named)
+        self._parameters: Dict[str, _Parameter] = {}
         self._gradient_blocks: List[Any] = []
         """Tensors that together are all gradients."""
-        self._parameters = self._lay_out(named)
-        self._arrays = self._describe()
-        self._statistics = {n: b for n, b in model.named_buffers() if b.dtype in (torch.float32, torch.float64)}
+        self._versions: List[int] = []
+        """The parameters' versions after the last pull."""
+        self._is_first = True
+        trained = self._trained_of(model)
+        super().__init__(Store(type))
+        self._model = model
+        self._buffers.add_model("", model)
+        self._lay_out(trained)
+        self._is_async = self.store.type == "dist_async"
         with self._unless_servers_are_lost():
-            self.store.init({one.name: one.value for one in self._parameters})
-            if self._statistics:
-                self.store.init(self._statistics, auxiliary=True)
             self.store.set_optimizer(optimizer)
-            self._pull()
 
     def step(self, samples: int, lr: Optional[float] = None) -> None:
         """Contributes the gradients since the last step, as the mean over `samples`, and returns with the new weights of
         the whole job's step; the gradients are zero then. Parameters without a gradient contribute zeros. After the loss
-        of a server it does nothing, and the batches end."""
-        if not isinstance(samples, numbers.Integral) or samples < 0:
-            raise ValueError(f"samples is the number of this step's samples, not {samples!r}")
-        if self._has_finished_steps:
-            raise InvalidUse("step() after total(): this worker has finished the steps of this epoch")
+        of a server it does nothing, and the batches end. Nonfinite (--refuse-nonfinite): the step was made without the
+        parts of this worker's gradients that were refused."""
+        samples = self._check_step(samples)
         if self._is_accumulating:
             raise InvalidUse("step() inside accumulate(): call it after the last micro-batch's backward, outside")
-        for one in self._parameters:
-            self._collect(one)
         with self._unless_servers_are_lost():
-            if not self._is_on_cpu:  # the arrays of a GPU come with its present stream
-                self._arrays = self._describe()
-            self.store.pushpull_again(
-                *self._arrays,
-                samples=int(samples),
-                step=self.epoch << 32 | self._step,
-                learning_rate=self.lr if lr is None else lr,
-            )
-            self.store.progress(self.epoch, self._step)
-        self._step += 1
-        self._zero_gradients()
+            if not self._is_lost:
+                self._agree()
+                self._check_weights()
+        with torch.no_grad():
+            for one in self._parameters.values():
+                self._collect(one)
+        try:
+            with self._unless_servers_are_lost():
+                self._exchange(samples, self.lr if lr is None else lr)
+        finally:
+            self._note_pull()
+            self._step += 1
+            self._zero_gradients()
+            self._count_step()
 
     def state(self, name: str, value: Any, *, reduce: str = "mean") -> Any:
-        """Registers a tensor (float32, float64 or int64) or a number that all workers are to have alike, newcomers too, and
-        returns it, a number as a tensor of one element. Each worker changes it in place during an epoch; after the
-        epoch all have the mean ("mean"; not for integers) or rank 0's ("lead"). On all workers, before epochs()."""
+        """Registers a tensor or a number that all workers are to have alike, newcomers too, and returns it, a number as a
+        tensor of one element. Each worker changes it in place during an epoch; after the epoch all have the mean ("mean";
+        not for integers) or rank 0's ("lead"). On all workers, before epochs()."""
         if reduce not in ("mean", "lead"):
             raise ValueError(f'reduce is "mean" or "lead", not {reduce!r}')
         key = f"dtkv.state.{name}"
-        if self._has_begun or key in self._statistics or key in self._leads:
-            raise InvalidUse(f"state({name!r}): {'after the first epoch' if self._has_begun else 'registered before'}")
+        if self._has_keys or self._buffers.has(key):
+            raise InvalidUse(f"state({name!r}): {'after the first epoch' if self._has_keys else 'registered before'}")
         tensor = value
         if not isinstance(value, torch.Tensor):
             dtype = torch.int64 if isinstance(value, numbers.Integral) else torch.float64
             tensor = torch.tensor(value, dtype=dtype)
         if reduce == "mean" and not tensor.is_floating_point():
             raise TypeError(f'state({name!r}): integers have no mean: reduce="lead" keeps rank 0\'s')
-        with self._unless_servers_are_lost():
-            self.store.init({key: tensor}, auxiliary=True)
-            self.store.pull({key: tensor})
-        (self._statistics if reduce == "mean" else self._leads)[key] = tensor
+        self._buffers.add(key, tensor, is_mean=reduce == "mean")
         return tensor
+
+    def init_state(self, which: int, values: Mapping[str, Any], updates: Sequence[int]) -> None:
+        """Sets the servers' optimizer state number `which` of each parameter (1: momentum or first moment; 2: second
+        moment), as pull_state() of another job returned it. Before epochs(), on all workers; the model's weights are taken
+        now."""
+        self._begin_keys()
+        self.store.init_state({name: self._row(name, values[name]) for name in self._parameters}, which, updates=updates)
+
+    def pull_state(self, which: int) -> Tuple[Dict[str, Any], List[int]]:
+        """The servers' optimizer state number `which` of each parameter, by name, and the parameters' numbers of updates.
+        After total(), or before epochs(): the model's weights are taken then."""
+        self._begin_keys()
+        rows = {name: torch.zeros_like(one.row) for name, one in self._parameters.items()}
+        updates = self.store.pull_state(rows, which)
+        return {name: shaped(row, self._parameters[name].value).clone() for name, row in rows.items()}, updates
 
     @contextlib.contextmanager
     def accumulate(self) -> Iterator[None]:
@@ -133,37 +151,67 @@ class Job(Elastic):
         finally:
             self._is_accumulating = False
 
-    # ----------------------------------------------------------------
+    # ---------------------------------------------------------------- parameters
 
-    def _lay_out(self, named: List[Any]) -> List[_Parameter]:
+    @staticmethod
+    def _trained_of(model: Any) -> Dict[str, Any]:
+        """The parameters that are to be trained, by name."""
+        trained = {name: p for name, p in plain(model.named_parameters()).items() if p.requires_grad}
+        for name, p in trained.items():
+            if p.dtype not in (torch.float32, torch.float64):
+                raise TypeError(f"{name}: parameters of type {p.dtype} are not supported; supported are float32 and float64")
+        return trained
+
+    def _all(self) -> Dict[str, Any]:
+        """The model's parameters, by name."""
+        return plain(self._model.named_parameters())
+
+    def _frozen(self) -> Dict[str, Any]:
+        return {name: p for name, p in self._all().items() if not p.requires_grad}
+
+    def _lay_out(self, trained: Mapping[str, Any]) -> None:
         """On the CPU values and gradients become views of two blocks of the store's memory, a pair for each type."""
         rooms: Dict[Any, int] = {}
         places: List[int] = []
-        for _, p in named:
+        for p in trained.values():
             at = rooms.get(p.dtype, 0)
             places.append(at)
             if p.device.type == "cpu":
                 rooms[p.dtype] = at + -(-p.numel() // _ALIGN) * _ALIGN
         blocks = {
-            dtype: [torch.from_numpy(self.store.allocate(size, str(dtype)[len("torch.") :])) for _ in range(2)]
+            dtype: [self.store.allocate(size, str(dtype)[len("torch.") :]) for _ in range(2)]
             for dtype, size in rooms.items()
         }
-        self._gradient_blocks += [gradients for _, gradients in blocks.values()]
-        out = []
-        for (name, p), at in zip(named, places):
+        self._gradient_blocks += [torch.from_numpy(gradients) for _, gradients in blocks.values()]
+        for (name, p), at in zip(trained.items(), places):
             if p.device.type == "cpu":
-                value, gradient = (block[at : at + p.numel()].view(p.shape) for block in blocks[p.dtype])
+                row, gradient = (torch.from_numpy(block[at : at + p.numel()]) for block in blocks[p.dtype])
             else:
-                value, gradient = torch.empty_like(p.detach()).contiguous(), torch.zeros_like(p.detach()).contiguous()
+                row, gradient = torch.empty_like(flat(p)), torch.zeros_like(flat(p))
                 self._gradient_blocks.append(gradient)
-            out.append(_Parameter(name, p, value, gradient))
-        return out
+            self._parameters[name] = _Parameter(name, p, row, gradient)
+        self._describe()
 
-    def _describe(self) -> Tuple[Arrays, Arrays]:
-        """Gradients and values for pushpull_again()."""
-        names = [one.name for one in self._parameters]
-        gradients = Arrays(names, [one.gradient for one in self._parameters], is_written=False)
-        return gradients, Arrays(names, [one.value for one in self._parameters], is_written=True)
+    def _describe(self) -> None:
+        """Gradients and values for pushpull_again(); what a step does with each parameter."""
+        ours = list(self._parameters.values())
+        self._is_on_cpu = all(one.row.device.type == "cpu" for one in ours)
+        self._arrays = self._arrays_of(ours)
+        self._of_model = [one.parameter for one in ours]
+        self._all_versions = [one.version for one in ours]
+        self._note_pull(is_pulled=False)
+
+    @staticmethod
+    def _arrays_of(ours: List[_Parameter]) -> Tuple[Arrays, Arrays]:
+        names = [one.name for one in ours]
+        gradients = Arrays(names, [one.gradient_row for one in ours], is_written=False)
+        return gradients, Arrays(names, [one.row for one in ours], is_written=True)
+
+    def _row(self, name: str, values: Any) -> Any:
+        """An array of a parameter's shape, in the order of its memory."""
+        tensor = torch.as_tensor(values)
+        like = self._parameters[name].value
+        return flat(torch.empty_like(like, dtype=tensor.dtype).copy_(tensor.reshape(like.shape)))
 
     def _zero_gradients(self) -> None:
         for block in self._gradient_blocks:
@@ -172,33 +220,204 @@ class Job(Elastic):
     def _collect(self, one: _Parameter) -> None:
         """Brings the gradient to its place in the store's memory, if the program put it elsewhere."""
         parameter = one.parameter
-        if parameter.data_ptr() != one.value.data_ptr():
+        if parameter.data_ptr() != one.address:
             raise InvalidUse(f"{one.name} moved: make the Job after .to(), .half() and the like")
         found = parameter.grad
+        if found is one.gradient:
+            return
         if found is None:
-            parameter.grad = one.gradient
+            one.gradient_row.zero_()
         elif found.data_ptr() != one.gradient.data_ptr():
-            one.gradient.copy_(found)
-            parameter.grad = one.gradient
+            one.gradient.copy_(found.detach())
+        parameter.grad = one.gradient
 
-    def _begin_epoch(self) -> None:
-        """Brings the servers' values; the model must still be the one that the job was made with."""
-        present = dict(self._model.named_parameters())
-        for one in self._parameters:
-            if present.get(one.name) is not one.parameter:
-                raise InvalidUse(f"{one.name} was replaced in the model: make the Job after the model is complete")
+    # ---------------------------------------------------------------- the program's changes
+
+    def _changes(self) -> Tuple[Dict[str, Any], List[str]]:
+        """Parameters that are to be trained from now on, and names of those that are not any more. InvalidUse: one was
+        replaced."""
+        present = self._all()
+        for name, one in self._parameters.items():
+            if present.get(name) is not one.parameter:
+                raise InvalidUse(f"{name} was replaced in the model: make the Job after the model is complete")
+        trained = self._trained_of(self._model)
+        new = {name: p for name, p in trained.items() if name not in self._parameters}
+        return new, [name for name in self._parameters if name not in trained]
+
+    def _follow_program(self) -> None:
+        new, gone = self._changes()
+        if not new and not gone:
+            return
+        before = {name: flat(p).clone() for name, p in new.items()}
+        gradients = {name: p.grad for name, p in new.items()}  # of this step's backward
+        self._retrain(new, gone)
+        for name, gradient in gradients.items():
+            new[name].grad = gradient
+        for name, row in before.items():
+            if self.is_lead and not torch.equal(row, self._parameters[name].row):
+                raise InvalidUse(f"{name} was changed by the program while it was frozen: the servers have its weights")
+        key = self._roll_key()
+        keys = {key: torch.from_numpy(self._roll()), _NAMES: torch.tensor(self._names_of_model())}
+        self._create(key, keys[key])
+        self._channel.share(keys)
+
+    def _replace(self, new: Mapping[str, Any], gone: Sequence[str]) -> None:
+        for name in gone:
+            self._parameters.pop(name).parameter.grad = None
+        self._lay_out(new)
+
+    def _retrain(self, new: Mapping[str, Any], gone: Sequence[str]) -> None:
+        """Makes the new ones keys, with the lead's values, and forgets the others."""
+        self._replace(new, gone)
+        if new:
+            rows = {name: self._parameters[name].row for name in new}
+            self.store.init(rows)
+            self.store.pull(rows)
+        self._note_pull()
+
+    def _check_program(self) -> None:
+        new, gone = self._changes()
+        for name in [*new, *gone]:
+            word = "frozen" if name in gone else "unfrozen or added"
+            raise InvalidUse(f"{name} was {word} in the middle of epoch {self.epoch}: do it before the epoch's first step")
+
+    def _check_weights(self) -> None:
+        """InvalidUse: the program has changed weights, which the servers have."""
+        present = [p._version for p in self._of_model]
+        if present == self._versions:
+            return
+        for one, now, before in zip(self._parameters.values(), present, self._versions):
+            if now == before:
+                continue
+            row = torch.zeros_like(one.row)
+            if not self._is_async:
+                self.store.pull(one.name, row)
+            if self._is_async or not torch.equal(row, one.row):
+                raise InvalidUse(
+                    f"{one.name} was changed by the program (load_state_dict, clamp_, ...): with dt.Job the servers have "
+                    "the weights; use dt.Optimizer, or change it before epochs()"
+                )
+        self._versions = present
+
+    def _are_weights_changed(self) -> bool:
+        try:
+            self._check_weights()
+        except InvalidUse:
+            return True
+        return False
+
+    def _roll(self) -> Any:
+        """Of each parameter of the model, in the names' order: 1 and a checksum of its layout, or, if it is frozen, 0 and a
+        digest of its values."""
+        present = self._all()
+        frozen = digests({name: p for name, p in present.items() if name not in self._parameters})
+        pairs = [(0, frozen[n]) if n in frozen else (1, signature(n, self._parameters[n].value)) for n in sorted(present)]
+        return numpy.array(pairs, numpy.int64).reshape(-1)
+
+    def _roll_by_name(self, roll: Any) -> Dict[str, List[int]]:
+        return dict(zip(sorted(self._all()), roll.reshape(-1, 2).tolist()))
+
+    def _servers_roll(self) -> Dict[str, List[int]]:
+        roll = numpy.zeros(2 * self._names_of_model()[1], numpy.int64)
+        self.store.pull(self._roll_key(), roll)
+        return self._roll_by_name(roll)
+
+    def _names_of_model(self) -> List[int]:
+        """A checksum of the parameters' names, and their number."""
+        names = sorted(self._all())
+        return [zlib.crc32(" ".join(names).encode()), len(names)]
+
+    def _roll_key(self) -> str:
+        """For the present names."""
+        return f"dtkv.parameters.{self._names_of_model()[0]:x}"
+
+    # ---------------------------------------------------------------- epochs
+
+    _how_to_step = "write loss.backward(); job.step(len(x)) instead of optimizer.step()"
+
+    def _trained(self) -> List[Any]:
+        return self._of_model
+
+    def _local(self) -> Dict[str, Any]:
+        return self._frozen()
+
+    def _to_train(self) -> Dict[str, Any]:
+        return self._trained_of(self._model)
+
+    def _make_keys(self) -> None:
+        self._replace(*self._changes())
+        self.store.init({name: one.row for name, one in self._parameters.items()})
+        names = numpy.array(self._names_of_model(), numpy.int64)
+        self.store.init({**self._buffers.arrays(), self._roll_key(): self._roll(), _NAMES: names}, auxiliary=True)
+
+    def _begin_epoch(self, is_changed: bool) -> None:
+        wanted: List[str] = []
+        if self._is_first or self.rolled_back:
+            wanted = self._take_all()
+            self._is_first = False
+        else:
+            self._check_weights()
+        if is_changed and self.world_size > 1 and self._channel.any(bool(wanted)):
+            received = self._channel.broadcast(lambda: pack(self._frozen()))
+            with torch.no_grad():
+                for name, p in self._frozen().items():
+                    if name in wanted and received is not None:
+                        p.copy_(unpack(received)[name])
+
+    def _take_all(self) -> List[str]:
+        """Takes the servers' weights and buffers. Returns the names of frozen parameters that differ from the lead's."""
+        names = numpy.zeros(2, numpy.int64)
+        self.store.pull(_NAMES, names)
+        if names.tolist() != self._names_of_model():
+            count = self._names_of_model()[1]
+            raise Mismatch(f"the lead's model has other parameters ({names[1]}) than this worker's ({count})")
+        found = self._servers_roll()
+        if self.rolled_back or self.epoch > 0 or self.store.is_newcomer:
+            for name, p in self._all().items():
+                p.requires_grad_(bool(found[name][0]))
+            self._retrain(*self._changes())
         if self.rolled_back:
             self._zero_gradients()
         self._pull()
+        self._buffers.pull(self.store)
+        mine = self._roll_by_name(self._roll())
+        differ = [name for name in found if mine[name] != found[name]]
+        for name in differ:
+            if mine[name][0] or found[name][0]:
+                raise Mismatch(f"{name} has another shape, other strides or another type than the lead's, or is frozen here alone")
+            if self.is_lead:
+                raise InvalidUse(f"{name} is frozen, and differs from what the training began with: load the same weights")
+        return differ
 
-    def _end(self) -> None:
-        super()._end()
-        if self._leads and not self._is_lost:
-            self.store.pushpull(self._leads, samples=int(self.is_lead), step=self.epoch << 32 | LAST_STEP)
+    def _settle(self, is_final: bool) -> None:
+        one = self._pass
+        if is_final or (one is not None and one.given == 0):  # fewer samples than workers
+            self._finish_steps()
 
-    def _end_epochs(self) -> None:
-        self._pull()
+    def _refresh(self) -> None:
+        if self._has_finished_steps or self._is_async:
+            self._check_weights()
+            self._pull()
+
+    def _exchange(self, samples: int, rate: float) -> None:
+        if self._is_lost:
+            return
+        if not self._is_on_cpu:  # the arrays of a GPU come with its present stream
+            self._arrays = self._arrays_of(list(self._parameters.values()))
+        step = self.epoch << 32 | self._step
+        try:
+            self.store.pushpull_again(*self._arrays, samples=samples, step=step, learning_rate=rate)
+        except Nonfinite:
+            self._pull()
+            raise
+        self.store.progress(self.epoch, self._step)
 
     def _pull(self) -> None:
-        values = {one.name: one.value for one in self._parameters}
-        self.store.pull({**values, **self._statistics, **self._leads})
+        self.store.pull({name: one.row for name, one in self._parameters.items()})
+        self._note_pull()
+
+    def _note_pull(self, is_pulled: bool = True) -> None:
+        """The parameters have new values: a graph that has the old ones must not be used."""
+        if is_pulled and self._all_versions:
+            torch._foreach_zero_(self._all_versions)
+        self._versions = [p._version for p in self._of_model]

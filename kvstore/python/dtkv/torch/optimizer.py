@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Callable, Dict, Optional
 
 import torch
 
 from ..errors import InvalidUse
-from .replicas import Replicas
+from .replica import Replica
+from .replicas import Replicas, training_of
 
 _Base: Any = torch.optim.Optimizer
 
 
-class Optimizer(Replicas, _Base):  # type: ignore[misc]
+class Optimizer(_Base):  # type: ignore[misc]
     """Trains `model` by `optimizer` with all workers of the job; a program that dtlaunch did not start trains alone.
 
     optimizer: any of torch.optim, or of its kind, with dense gradients. model: a torch.nn.Module; the optimizer's
@@ -32,15 +34,19 @@ class Optimizer(Replicas, _Base):  # type: ignore[misc]
     a GradScaler must be, for the mean is one of scaled gradients: a step that overflows on one worker is skipped on all.
     After the loss of a server the epoch of the newest checkpoint comes again, with the state that it began with.
     One thread.
+
+    Several of them in a process, for the parts of a GAN, are one training: any of them has its epochs(), batches() and
+    totals. Where two models have parameters of the same names, `name` tells them apart: dt.Optimizer(opt, D, name="D").
     """
 
     _step_supports_amp_scaling = True
     """GradScaler calls step() and leaves it to step() to look for infinities, which are to be found in the mean.
     step() must not name `grad_scaler`: PyTorch 2 takes that for the contract of PyTorch 1, and warns."""
 
-    def __init__(self, optimizer: Any, model: Any, *, type: Optional[str] = None) -> None:  # noqa: A002
-        self._is_mean = False
-        Replicas.__init__(self, model, optimizer, type)
+    def __init__(self, optimizer: Any, model: Any, *, name: str = "", type: Optional[str] = None) -> None:  # noqa: A002
+        self._optimizer = optimizer
+        self._replica = Replica(model, optimizer, name)
+        self._training = training_of(self._replica, type)
 
     # ---------------------------------------------------------------- the optimizer's own
 
@@ -94,26 +100,28 @@ class Optimizer(Replicas, _Base):  # type: ignore[misc]
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         """On all workers, between the same steps: the parameters take part from the next step on."""
         self._optimizer.add_param_group(param_group)
-        self._copies.clear()  # of other groups
-        with self._unless_servers_are_lost():
-            self._create_keys(list(self._find_parameters()))
+        training = self._training
+        if training._has_keys:
+            with training._unless_servers_are_lost():
+                training._follow_program()
 
     # ---------------------------------------------------------------- steps
 
     def synchronize(self, samples: int = 1) -> None:
         """The gradients become the mean over all workers, for clipping before step(), which then does not exchange
         them. With a GradScaler it comes before unscale_(). After the loss of a server it does nothing, as step()."""
-        samples = self._check_step(samples)
-        if self._is_lost:
+        training = self._training
+        samples = training._check_step(samples)
+        if training._is_lost:
             return
-        if self._scaler is not None and _is_unscaled(self._scaler, self):
+        if training._scaler is not None and _is_unscaled(training._scaler, self):
             raise InvalidUse(
                 "unscale_() before the mean over the workers, which may overflow elsewhere: call "
                 "optimizer.synchronize(samples), then scaler.unscale_(optimizer)"
             )
-        with self._unless_servers_are_lost(), torch.no_grad():
-            self._exchange(samples)
-            self._is_mean = True
+        with training._unless_servers_are_lost(), torch.no_grad():
+            training._exchange(self._replica, samples)
+            self._replica.is_mean = True
 
     def step(
         self, closure: Optional[Callable[[], Any]] = None, *, samples: int = 1, **of_scaler: Any
@@ -122,16 +130,22 @@ class Optimizer(Replicas, _Base):  # type: ignore[misc]
         number of samples that its gradient is the mean of. `closure`: each of its calls is followed by an exchange of
         gradients and losses; the result is the mean loss. After the loss of a server it does nothing, and the batches
         end. `of_scaler` is GradScaler's: scaler.step(optimizer, samples=len(x))."""
-        samples = self._check_step(samples)
+        training = self._training
+        samples = training._check_step(samples)
         scaler = self._scaler_at_work(of_scaler)
-        if closure is not None:
-            return self._step_with(closure, samples)
-        if not self._is_mean:
+        result = self._step_with(closure, samples) if closure is not None else self._step_once(scaler, samples)
+        training._count_step()
+        training._raise_refused()
+        return result
+
+    def _step_once(self, scaler: Any, samples: int) -> Optional[Any]:
+        if not self._replica.is_mean:
             self.synchronize(samples)
-        self._is_mean = False
+        self._replica.is_mean = False
         if scaler is not None and not _is_unscaled(scaler, self):
             scaler.unscale_(self)
-        if self._is_lost or (scaler is not None and _has_overflowed(scaler, self)):
+        training = self._training
+        if training._is_lost or not training._has_samples or (scaler is not None and _has_overflowed(scaler, self)):
             return None
         return self._optimizer.step()
 
@@ -142,29 +156,56 @@ class Optimizer(Replicas, _Base):  # type: ignore[misc]
             raise TypeError(f"step() has no argument '{next(iter(of_scaler))}'")
         if not is_scaled:
             return None
-        if self._scaler is None or id(self) not in self._scaler._per_optimizer_states:
+        scaler = self._training._scaler
+        if scaler is None or id(self) not in scaler._per_optimizer_states:
             raise InvalidUse(
                 "this GradScaler is not registered, so newcomers would not get its scale: call "
                 "optimizer.register(scaler=scaler) before epochs()"
             )
-        return self._scaler
+        return scaler
 
     def _step_with(self, closure: Callable[[], Any], samples: int) -> Optional[Any]:
+        training = self._training
+
         def mean_closure() -> Any:
             loss = closure()
             with torch.no_grad():
-                self._exchange(samples, loss=float(loss))
-                mean = self._mean_loss()
+                training._exchange(self._replica, samples, loss=float(loss))
+                mean = training._mean_loss()
                 return torch.full_like(loss, mean) if isinstance(loss, torch.Tensor) else mean
 
-        if not self._is_lost:
-            with self._unless_servers_are_lost():
+        if not training._is_lost:
+            with training._unless_servers_are_lost():
                 return self._optimizer.step(mean_closure)
         return None
 
-    def _begin_epoch(self) -> None:
-        self._is_mean = False
-        super()._begin_epoch()
+    # ---------------------------------------------------------------- the training's
+
+    def __enter__(self) -> Optimizer:
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        self._training.__exit__(kind, error, traceback)
+
+
+def _of_training(name: str) -> Any:
+    """A method or an attribute of the training, by the optimizer."""
+    found = getattr(Replicas, name, None)
+    if found is None or isinstance(found, property):
+        return property(lambda self: getattr(self._training, name), doc=getattr(found, "__doc__", None))
+
+    @functools.wraps(found)
+    def call(self: Optimizer, *arguments: Any, **options: Any) -> Any:
+        return getattr(self._training, name)(*arguments, **options)
+
+    return call
+
+
+for _name in (
+    *("batches", "close", "epochs", "eval_batches", "register", "report", "total"),
+    *("epoch", "interrupted", "is_lead", "last_join_s", "left", "rank", "rolled_back", "store", "world_size"),
+):
+    setattr(Optimizer, _name, _of_training(_name))
 
 
 def _is_unscaled(scaler: Any, optimizer: Optimizer) -> bool:

@@ -1,4 +1,4 @@
-"""Training in which every worker has the whole state: the model, an optimizer of torch.optim, learning rate schedulers.
+"""Training in which every worker has the whole state: models, optimizers of torch.optim, learning rate schedulers.
 The servers only form the mean of the gradients.
 
 Workers stay equal bit by bit: they begin with the lead's state, and make the same steps with the same means. A worker
@@ -8,22 +8,21 @@ whose batches have ended takes part in the others' last steps with gradients tha
 from __future__ import annotations
 
 import math
-import numbers
 import time
 import warnings
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, List, Optional
 
 import numpy
 import torch
 
-from ..errors import Error, InvalidUse, Mismatch
+from ..errors import Error, InvalidUse, Mismatch, Nonfinite
 from ..store import Handle, Store
+from . import elastic, states
 from .elastic import Elastic
-from .sampler import Batches, Now
+from .layout import flat
+from .replica import Replica
 from .transfer import describe, pack, unpack
 
-_TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-_TYPES_TEXT = "float32, float64, float16 and bfloat16"
 _COPIES = 2
 _COPIES_BYTES = 256 << 20
 """Copies of the state of the last epochs' begins: at least so many, and more while they have at most so many bytes."""
@@ -32,11 +31,14 @@ _COPIES_BYTES = 256 << 20
 class _Facts:
     """What the workers tell one another with each step: float64 numbers that are added up."""
 
-    BUSY, SAMPLES, LOSSES, LOSS = range(4)
-    """Workers with a batch; samples; workers with a closure; the sum of its losses, each times its samples."""
-    FIXED = 4
+    BUSY, SAMPLES, LOSSES, LOSS, NUMBER = range(5)
+    """Workers with a batch; samples; workers with a closure; the sum of its losses, each times its samples; the sum of the
+    numbers of the optimizers that step."""
+    FIXED = 5
 
-    def __init__(self, rates: int, parameters: int) -> None:
+    def __init__(self, replicas: List[Replica]) -> None:
+        rates = max((len(one.rates()) for one in replicas), default=0)
+        parameters = max((len(one.parameters) for one in replicas), default=0)
         self.key = f"dtkv.step.{rates}.{parameters}"
         self.sums = numpy.zeros(self.FIXED + rates + parameters)
         self.rates = self.sums[self.FIXED : self.FIXED + rates]
@@ -46,33 +48,38 @@ class _Facts:
 
 
 class Replicas(Elastic):
-    """The part that dt.Optimizer and dt.DDPState have in common."""
+    """The training of dt.Optimizer, one or several, and of dt.DDPState."""
 
-    def __init__(self, model: Any, optimizer: Any, type: Optional[str]) -> None:  # noqa: A002
-        if isinstance(model, torch.nn.parallel.DistributedDataParallel):
-            model = model.module
-        self._model = model
-        self._optimizer = optimizer
+    def __init__(self, type: Optional[str]) -> None:  # noqa: A002
         self.last_join_s = 0.0
         """Seconds for which the last transfer of the lead's state to newcomers kept this worker."""
+        self._replicas: List[Replica] = []
         self._registered: Dict[str, Any] = {}
         self._scaler: Any = None
         """The registered GradScaler, if it is enabled: gradients are then scaled when the mean is formed."""
-        self._parameters: Dict[str, Any] = {}
-        self._generation: Optional[int] = None
         self._has_state = False
+        self._refused: Optional[Nonfinite] = None
+        """Of the present step: it is made, and then raised."""
         self._copies: Dict[int, bytearray] = {}
         """The state that epochs began with, packed, the oldest first."""
-        found = list(self._find_parameters())
         super().__init__(Store(type))
         if self.store.type == "dist_async":
             self.store.close()
             raise InvalidUse("dist_async has no common steps: the workers' optimizers need dist_sync")
-        self._statistics = self._buffers_of_model()
-        self._facts = _Facts(0, 0)
-        self._are_keys_lost = True
-        with self._unless_servers_are_lost():
-            self._create_keys(found)
+        self._facts = _Facts([])
+
+    def add(self, one: Replica) -> None:
+        """One more, before epochs()."""
+        mine = one.all()
+        for other in self._replicas:
+            for name, p in other.all().items():
+                if mine.get(name, p) is not p:
+                    raise InvalidUse(
+                        f"two models have a parameter {name}: give one of them a name, "
+                        'dt.Optimizer(optimizer, model, name="D")'
+                    )
+        self._replicas.append(one)
+        self._buffers.add_model(one.name, one.model)
 
     def register(self, **objects: Any) -> None:
         """More that newcomers need: objects with state_dict() and load_state_dict(), by name, such as learning rate
@@ -82,7 +89,7 @@ class Replicas(Elastic):
                 raise ValueError(f"'{name}' is registered")
             if not hasattr(one, "state_dict") or not hasattr(one, "load_state_dict"):
                 raise TypeError(f"{name}: {one.__class__.__name__} has no state_dict() and load_state_dict()")
-            describe(_state_of(one), name)
+            describe(states.of(one), name)
             if hasattr(one, "unscale_") and one.is_enabled():
                 if self._scaler is not None:
                     raise ValueError(f"{name}: one GradScaler is registered, and the step is scaled by one")
@@ -91,48 +98,51 @@ class Replicas(Elastic):
 
     # ---------------------------------------------------------------- parameters and their keys
 
-    def _find_parameters(self) -> Iterator[Tuple[str, Any]]:
-        """Names and parameters whose gradients are exchanged."""
-        names = {id(p): name for name, p in self._model.named_parameters()}
-        for g, group in enumerate(self._optimizer.param_groups):
-            for i, p in enumerate(group["params"]):
-                if not p.requires_grad:
-                    continue
-                name = names.get(id(p), f"param_groups.{g}.{i}")
-                if p.dtype not in _TYPES:
-                    raise TypeError(f"{name}: parameters of type {p.dtype} are not supported; {_TYPES_TEXT} are")
-                yield name, p
+    def _make_keys(self) -> None:
+        for one in self._replicas:
+            one.parameters = one.found()
+            self.store.init({name: flat(p) for name, p in one.parameters.items()})
+        self._facts = _Facts(self._replicas)
 
-    def _buffers_of_model(self) -> Dict[str, Any]:
-        """BatchNorm's statistics and the like."""
-        return {name: b for name, b in self._model.named_buffers() if b.dtype in _TYPES}
+    def _follow_program(self) -> None:
+        if any(one.found().keys() != one.parameters.keys() for one in self._replicas):
+            self._make_keys()
+        elif len(self._facts.rates) < max(len(one.rates()) for one in self._replicas):
+            self._facts = _Facts(self._replicas)
 
-    def _create_keys(self, found: List[Tuple[str, Any]]) -> None:
-        self._are_keys_lost = True
-        facts = _Facts(len(self._optimizer.param_groups), len(found))
-        self.store.init({name: p.detach().contiguous() for name, p in found})
-        if self._statistics:
-            self.store.init(self._statistics, auxiliary=True)
-        self.store.init(facts.key, facts.sums, auxiliary=True)
-        self._facts, self._parameters, self._are_keys_lost = facts, dict(found), False
+    def _check_program(self) -> None:
+        for one in self._replicas:
+            for name in one.found().keys() ^ one.parameters.keys():
+                word = "frozen" if name in one.parameters else "unfrozen or added"
+                raise InvalidUse(f"{name} was {word} in the middle of epoch {self.epoch}: do it before the epoch's first step")
+
+    _how_to_step = "write optimizer.step(samples=len(x)) with dt.Optimizer's step, not that of the optimizer in it"
+
+    def _trained(self) -> List[Any]:
+        return [p for one in self._replicas for p in one.parameters.values()]
+
+    def _are_weights_changed(self) -> bool:
+        return any(one.is_changed() for one in self._replicas)
+
+    def _local(self) -> Dict[str, Any]:
+        return {name: p for one in self._replicas for name, p in one.all().items()}
+
+    def _to_train(self) -> Dict[str, Any]:
+        return {name: p for one in self._replicas for name, p in one.found().items()}
 
     # ---------------------------------------------------------------- epochs
 
-    def _begin_epoch(self) -> None:
-        present = dict(self._model.named_parameters())
-        for name, p in self._parameters.items():
-            if present.get(name, p) is not p:
-                raise InvalidUse(f"{name} was replaced in the model after the optimizer was made for it")
-        self._statistics = self._buffers_of_model()  # others after .to()
-        if self.rolled_back or self._are_keys_lost:
-            self._create_keys(list(self._find_parameters()))
+    def _begin_epoch(self, is_changed: bool) -> None:
+        for one in self._replicas:
+            one.check()
         describe(self._state(), "state")  # what cannot be sent is known before there is a newcomer
         if self.rolled_back:
             self._go_back()
-        if self._view.generation != self._generation or self.rolled_back:
+        if is_changed:
             self._join()
-        self._generation = self._view.generation
         self._has_state = True
+        for one in self._replicas:
+            one.note()
         self._keep_copy()
 
     def _go_back(self) -> None:
@@ -166,51 +176,60 @@ class Replicas(Elastic):
                 RuntimeWarning,
                 stacklevel=5,
             )
-        if self.world_size == 1:
-            return
         begin = time.monotonic()
-        if self._channel.any(not self._has_state or self.rolled_back):
+        is_needed = not self._has_state or self.rolled_back
+        if self.world_size > 1 and self._channel.any(is_needed):
+            is_needed = True
             received = self._channel.broadcast(lambda: pack(self._state(), "state"))
             if received is not None:
                 self._take(unpack(received))
             self.last_join_s = time.monotonic() - begin
+        if is_needed:
+            self._buffers.note()
 
     def _state(self) -> Dict[str, Any]:
-        objects = {"model": self._model, "optimizer": self._optimizer, **self._registered}
-        return {name: _state_of(one) for name, one in objects.items()}
+        registered = {name: states.of(one) for name, one in self._registered.items()}
+        models = {one.name: one.state() for one in self._replicas}
+        return {**models.pop("", {}), "models": models, "added": self._buffers.added(), "registered": registered}
 
     def _take(self, state: Dict[str, Any]) -> None:
-        for name in state:
-            if name not in ("model", "optimizer") and name not in self._registered:
-                raise InvalidUse(f"the lead has registered '{name}', this worker has not")
-        for name, one in {"model": self._model, "optimizer": self._optimizer, **self._registered}.items():
-            if name not in state:
-                raise InvalidUse(f"this worker has registered '{name}', the lead has not")
-            one.load_state_dict(state[name])
+        for name in state["registered"].keys() ^ self._registered.keys():
+            here, there = ("this worker", "the lead") if name in self._registered else ("the lead", "this worker")
+            raise InvalidUse(f"{here} has registered '{name}', {there} has not")
+        for one in self._replicas:
+            one.take(state["models"][one.name] if one.name else state)
+        for name, tensor in self._buffers.added().items():
+            tensor.copy_(state["added"][name])
+        for name, registered in self._registered.items():
+            registered.load_state_dict(state["registered"][name])
+        self._follow_program()
 
-    def _finish_steps(self) -> None:
+    def _settle(self, is_final: bool) -> None:
         """Takes part in the steps of workers that still have batches."""
-        if self._has_finished_steps:
-            return
-        mine = [(p, p.grad) for p in self._parameters.values()]
+        kept = [(p, p.grad) for p in self._trained()]
         while self.world_size > 1:
-            for p, _ in mine:
+            for p, _ in kept:
                 p.grad = None
-            if not self._exchange(0, is_busy=False):
+            one = self._exchange(None, 0)
+            if one is None:
                 break
-            self._follow()
-        for p, gradient in mine:
+            self._follow(one)
+        for p, gradient in kept:
             p.grad = gradient
-        super()._finish_steps()
+        self._raise_refused()
 
-    def _follow(self) -> None:
+    def _follow(self, one: Replica) -> None:
         """The step of workers that have a batch, by one that has none."""
         if self._facts.sums[_Facts.LOSSES] == 0:
-            if self._scaler is None:
-                self._optimizer.step()
+            if not self._has_samples:
                 return
-            self._scaler.scale(next(iter(self._parameters.values())).new_zeros(()))  # a scaler begins with scale()
-            self._scaler.step(self._optimizer)
+            if self._scaler is None:
+                one.optimizer.step()
+                return
+            if len(self._replicas) > 1:
+                raise InvalidUse("with a GradScaler and several optimizers all workers need as many batches (batches, dt.take)")
+            self._scaler.scale(next(iter(one.parameters.values())).new_zeros(()))  # a scaler begins with scale()
+            self._scaler.step(one.optimizer)
             self._scaler.update()
             return
         has_gradients = True
@@ -218,58 +237,73 @@ class Replicas(Elastic):
         def closure() -> Any:
             nonlocal has_gradients
             if not has_gradients:
-                self._exchange(0, is_busy=False)
+                self._exchange(None, 0)
             has_gradients = False
             return torch.tensor(self._mean_loss(), dtype=torch.float64)
 
-        self._optimizer.step(closure)
+        one.optimizer.step(closure)
 
     # ---------------------------------------------------------------- steps
 
-    def _check_step(self, samples: Any) -> int:
-        if not isinstance(samples, numbers.Integral) or samples < 0:
-            raise ValueError(f"samples is the number of this step's samples, not {samples!r}")
-        if self._has_finished_steps:
-            raise InvalidUse("a step after total(): this worker has finished the steps of this epoch")
-        return int(samples)
+    def _exchange(self, one: Optional[Replica], samples: int, loss: Optional[float] = None) -> Optional[Replica]:
+        """The gradients of `one` become the mean over all workers' samples. None: this worker has no batch, and gives
+        zeros to whatever the others step. Returns what was stepped; None: no worker had a batch."""
+        self._agree()
+        facts = self._push_facts(one, samples, loss)
+        stepped = one
+        if one is None or len(self._replicas) > 1:
+            self._wait([facts])
+            stepped = self._stepped(one)
+        if stepped is not None:
+            gradients = stepped.gradients()
+            self._wait_for_mean([self._push(gradients, samples), facts], gradients)
+        self._end_step(stepped, is_busy=one is not None)
+        if stepped is not None:
+            stepped.take_gradients(gradients, self._facts.has_gradient)
+        return stepped
 
-    def _exchange(self, samples: int, is_busy: bool = True, loss: Optional[float] = None) -> bool:
-        """The gradients become the mean over all workers' samples; parameters without a gradient on any worker keep
-        none. False: no worker had a batch."""
-        gradients: Dict[str, Any] = {}
-        for name, p in self._parameters.items():
-            if p.grad is not None and p.grad.layout != torch.strided:
-                raise TypeError(f"{name}: its gradient is sparse; the mean over workers is made of dense gradients")
-            if p.grad is None:
-                gradients[name] = torch.zeros_like(p.detach(), memory_format=torch.contiguous_format)
-            else:
-                gradients[name] = p.grad.contiguous()
-        has_gradient = [p.grad is not None for p in self._parameters.values()]
-        facts = self._push_facts(samples, has_gradient, is_busy, loss)
-        self._wait([self._push(gradients, samples), facts])
-        is_step = self._end_step()
-        for one, count, (name, p) in zip(gradients.values(), self._facts.has_gradient, self._parameters.items()):
-            if self._facts.sums[_Facts.SAMPLES] == 0:
-                one.zero_()
-            if count == 0:
-                continue
-            if p.grad is None:
-                p.grad = one
-            elif p.grad.data_ptr() != one.data_ptr():
-                p.grad.copy_(one)
-        return is_step
+    def _stepped(self, mine: Optional[Replica]) -> Optional[Replica]:
+        """What the workers with a batch step, by their facts."""
+        busy, number = self._facts.sums[_Facts.BUSY], self._facts.sums[_Facts.NUMBER]
+        if busy == 0:
+            return None
+        found = self._replicas[int(number / busy)]
+        if found is not (mine or found) or number % busy:
+            names = ", ".join(other.title for other in self._replicas)
+            here = f"; this worker steps {mine.title}" if mine else ""
+            raise Mismatch(
+                f"epoch {self.epoch}, step {self._step}: the workers step different optimizers, of {names}{here}: all of them "
+                "make the same steps in the same order"
+            )
+        return found
+
+    def _wait_for_mean(self, handles: List[Handle], gradients: Dict[str, Any]) -> None:
+        """If parts of this worker's gradients were refused, the mean is that of all others."""
+        try:
+            self._wait(handles)
+        except Nonfinite as error:
+            self.store.pull(gradients)
+            self._refused = error
+
+    def _raise_refused(self) -> None:
+        """After the step that all workers make with the mean of what was not refused."""
+        error, self._refused = self._refused, None
+        if error is not None:
+            raise error
 
     def _push(self, gradients: Dict[str, Any], samples: int) -> Handle:
         step = self.epoch << 32 | self._step
         return self.store.pushpull(gradients, samples=samples, step=step, reduce="mean", wait=False)
 
-    def _push_facts(
-        self, samples: int, has_gradient: List[bool], is_busy: bool = True, loss: Optional[float] = None
-    ) -> Handle:
+    def _push_facts(self, one: Optional[Replica], samples: int, loss: Optional[float] = None) -> Handle:
         facts = self._facts
-        facts.sums[: _Facts.FIXED] = (is_busy, samples, loss is not None, 0.0 if loss is None else loss * samples)
-        facts.rates[:] = [rate * is_busy for rate in self._learning_rates()]
-        facts.has_gradient[:] = has_gradient
+        self._create(facts.key, facts.sums)
+        facts.sums[:] = 0
+        if one is not None:
+            number = self._replicas.index(one)
+            facts.sums[: _Facts.FIXED] = (1, samples, loss is not None, 0.0 if loss is None else loss * samples, number)
+            facts.rates[: len(one.rates())] = one.rates()
+            facts.has_gradient[: len(one.parameters)] = one.has_gradient()
         return self.store.pushpull(facts.key, facts.sums, step=self.epoch << 32 | self._step, reduce="sum", wait=False)
 
     @staticmethod
@@ -284,34 +318,42 @@ class Replicas(Elastic):
         if first is not None:
             raise first
 
-    def _end_step(self) -> bool:
-        """After its exchange. Mismatch: the learning rates differ. False: no worker had a batch."""
+    def _end_step(self, one: Optional[Replica], is_busy: bool) -> None:
+        """After its exchange. Mismatch: the learning rates differ."""
         step = self._step
         self.store.progress(self.epoch, step)
         self._step += 1
+        if one is None:
+            return
         busy = self._facts.sums[_Facts.BUSY]
-        if busy == 0:
-            return False
-        for i, (mine, whole) in enumerate(zip(self._learning_rates(), self._facts.rates)):
-            if not math.isclose(mine, whole / busy, rel_tol=1e-9):
+        for i, (mine, whole) in enumerate(zip(one.rates(), self._facts.rates)):
+            if math.isclose(mine, whole / busy, rel_tol=1e-9):
+                continue
+            if not is_busy:
                 raise Mismatch(
-                    f"epoch {self.epoch}, step {step}: the learning rate of parameter group {i} is {mine:g} here, and "
-                    f"{whole / busy:g} on average over the workers: register() the scheduler, or compute the rate from "
-                    "epoch and step"
+                    f"epoch {self.epoch}: this worker's batches ended at step {step}, others go on with another learning "
+                    "rate: schedule by epoch, or make the batches even (batches, dt.take)"
                 )
-        return True
+            raise Mismatch(
+                f"epoch {self.epoch}, step {step}: the learning rate of parameter group {i} is {mine:g} here, and "
+                f"{whole / busy:g} on average over the workers: register() the scheduler, or compute the rate from "
+                "epoch and step"
+            )
 
-    def _learning_rates(self) -> List[float]:
-        return [float(group.get("lr", 0.0)) for group in self._optimizer.param_groups]
+    @property
+    def _has_samples(self) -> bool:
+        """Whether any worker had samples in this step; without them none makes it."""
+        return bool(self._facts.sums[_Facts.SAMPLES] > 0)
 
     def _mean_loss(self) -> float:
         sums = self._facts.sums
         return float(sums[_Facts.LOSS] / max(sums[_Facts.SAMPLES], 1.0))
 
 
-def _state_of(one: Any) -> Any:
-    """An object's state without functions, which each worker has of its own: OneCycleLR's state has them."""
-    state = one.state_dict()
-    if isinstance(one, (torch.nn.Module, torch.optim.Optimizer)) or not isinstance(state, dict):
-        return state
-    return {name: value for name, value in state.items() if not callable(value)}
+def training_of(one: Replica, type: Optional[str]) -> Replicas:  # noqa: A002
+    """The training of this process that it joins, before the first epoch; else a new one."""
+    found = elastic.newest()
+    is_joined = type not in ("local", "device") and found.__class__ is Replicas and not found._has_keys and not found.is_closed
+    training: Replicas = found if is_joined else Replicas(type)
+    training.add(one)
+    return training

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import warnings
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Protocol, Sequence, Set, Tuple, Union
 
 import numpy
 
@@ -119,13 +119,49 @@ class Plan(NamedTuple):
     """Of the order of the pass with which the epoch begins, and the place where it begins."""
 
 
+class Watch(Protocol):
+    """Who is to know of each iteration, which `begin_pass` gives a value of its own."""
+
+    def begin_pass(self, batches: Any) -> Any:
+        """It begins. The value has a number `given`, of batches."""
+
+    def ask(self, one: Any) -> None:
+        """The next batch is asked for, past the end too."""
+
+    def end_pass(self, one: Any) -> None:
+        """The first time past the end."""
+
+
+class _Watched:
+    """An iterator that is watched."""
+
+    def __init__(self, batches: Iterator[Any], watch: Watch, one: Any) -> None:
+        self._batches = batches
+        self._watch = watch
+        self._one = one
+        self._is_over = False
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        self._watch.ask(self._one)
+        for batch in self._batches:
+            self._one.given += 1
+            return batch
+        if not self._is_over:
+            self._is_over = True
+            self._watch.end_pass(self._one)
+        raise StopIteration
+
+
 class Batches:
     """A batch sampler for torch.utils.data.DataLoader: lists of indices. Each iteration is an epoch's, with the rank and
     the world size of that moment. It ends early when `is_over` says so. All workers have as many batches, each of at
     least `least` samples: a last global batch that has fewer for each worker goes with the one before it. Where all
     samples are too few for the workers, some have fewer or none. `order`: a sampler of torch, or any indices with a
     length, that are drawn alike on all workers and divided in place of those of `data`. An iterator is of
-    the epoch in which it was made. `on_begin` is called when one is made.
+    the epoch in which it was made.
 
     The samples' sequence is endless: one pass through all of them, each in its order, behind the other. Epoch k is pass k;
     with `steps` an epoch is so many global batches, and the next one goes on behind them, at `position`, in any world."""
@@ -144,7 +180,7 @@ class Batches:
         least: int = 1,
         order: Any = None,
         steps: Optional[int] = None,
-        on_begin: Callable[["Batches"], None] = lambda batches: None,
+        watch: Optional[Watch] = None,
     ) -> None:
         if order is not None:
             if shuffle is not None:
@@ -179,8 +215,7 @@ class Batches:
         self.position = 0
         """With `steps`: where in the sequence this epoch begins. A program's own checkpoint has it, and sets it again
         before epochs()."""
-        self._words = numpy.zeros(2, numpy.int64)
-        self._on_begin = on_begin
+        self._watch = watch
         self._warned: Set[int] = set()
         """World sizes."""
 
@@ -235,18 +270,18 @@ class Batches:
 
     def __iter__(self) -> Iterator[List[int]]:
         now = self._now()
-        cut_now = self._cut(now)
-        self._warn(now.world, cut_now.whole)
-        order = self._pass(cut_now.begin // self._count) if self._count else numpy.zeros(0)
-        plan = Plan(self._count, cut_now.whole, self._seed % (1 << 48), checksum(order, cut_now.begin))
+        places = self._cut(now)
+        self._warn(now.world, places.whole)
+        order = self._pass(places.begin // self._count) if self._count else numpy.zeros(0)
+        plan = Plan(self._count, places.whole, self._seed % (1 << 48), checksum(order, places.begin))
         self._plan = now.boundary, plan
-        self._end = cut_now.end
-        self._on_begin(self)
-        return self._go(now, cut_now)
+        self._end = places.end
+        found = self._go(now, places)
+        return found if self._watch is None else _Watched(found, self._watch, self._watch.begin_pass(self))
 
-    def _go(self, now: Now, cut_then: Cut) -> Iterator[List[int]]:
-        for step in range(cut_then.steps):
-            mine = cut_then.part(step, now.rank, now.world)
+    def _go(self, now: Now, places: Cut) -> Iterator[List[int]]:
+        for step in range(places.steps):
+            mine = places.part(step, now.rank, now.world)
             if self._is_over():
                 return
             if self._now().boundary != now.boundary:
@@ -263,34 +298,23 @@ class Batches:
         last = found.part(found.steps - 1, now.rank, now.world)
         return found.steps - (found.steps == 1 and last.start == last.stop)
 
-    @property
-    def words(self) -> Any:
-        """Two numbers whose sums over the workers say where the sequence goes on: the position, and 1."""
-        self._words[:] = (self.position, 1)
-        return self._words
-
     def advance(self) -> None:
         """At an epoch's end: the position is behind its global batches, if it was iterated."""
         if self._end is not None:
             self.position, self._end = self._end, None
-
-    def adopt(self, is_own: bool) -> None:
-        """Takes the position from `words`, after they became the sums. Mismatch: `is_own`, and it is another one than this
-        worker's."""
-        total, workers = self._words.tolist()
-        if is_own and total != self.position * workers:
-            raise Mismatch(
-                f"batches(steps={self._steps}): this worker goes on at sample {self.position}, the workers on average at "
-                f"{total / workers:g}: all of them iterate it in the same epochs"
-            )
-        self.position, self._end = total // workers, None
 
 
 class Take:
     """`count` batches of a loader in each iteration. The next iteration goes on behind them; where the loader ends, it is
     begun again."""
 
-    def __init__(self, loader: Any, count: int, is_over: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        loader: Any,
+        count: int,
+        is_over: Callable[[], bool],
+        watch: Callable[[], Optional[Watch]] = lambda: None,
+    ) -> None:
         if count < 1:
             raise ValueError(f"take({count}): an epoch has at least one batch")
         if isinstance(getattr(loader, "batch_sampler", loader), Batches):
@@ -298,6 +322,7 @@ class Take:
         self._loader = loader
         self._count = count
         self._is_over = is_over
+        self._watch = watch
         self._iterator: Optional[Iterator[Any]] = None
 
     def _next(self) -> Any:
@@ -310,6 +335,10 @@ class Take:
         raise InvalidUse(f"take(): {type(self._loader).__name__} has no batch, begun from its start (a generator has one start)")
 
     def __iter__(self) -> Iterator[Any]:
+        watch = self._watch()
+        return self._go() if watch is None else _Watched(self._go(), watch, watch.begin_pass(self))
+
+    def _go(self) -> Iterator[Any]:
         for _ in range(self._count):
             if self._is_over():
                 return

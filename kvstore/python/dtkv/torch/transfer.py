@@ -11,7 +11,7 @@ import json
 import struct
 import time
 import zlib
-from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, Iterator, List, Mapping, Optional, Tuple
 
 import numpy
 import torch
@@ -131,14 +131,15 @@ def unpack(data: bytearray) -> Any:
 
 
 class Channel:
-    """Carries bytes from the lead to all workers. All of them make the same calls, after their first boundary.
+    """Carries the lead's bytes and arrays to all workers. All of them make the same calls, after their first boundary.
 
-    The bytes go through a few int64 keys in turn, 1 MiB a round: the lead's and the others' zeros are added up. A
+    The others' zeros are added to what the lead sends; bytes go through a few int64 keys in turn, 1 MiB a round. A
     checksum shows whether the lead was lost on the way; then the next lead begins anew.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._has_keys = False
         self._chunks: List[Any] = []
         self._head = numpy.zeros(3, numpy.int64)
         self._wish = numpy.zeros(1, numpy.int64)
@@ -147,37 +148,64 @@ class Channel:
         """Whether it is true of any worker."""
         self._create()
         self._wish[0] = mine
-        self._store.pushpull("dtkv.state.wish", self._wish, reduce="sum")
+        self._store.pushpull("dtkv.channel.wish", self._wish, reduce="sum")
         return bool(self._wish[0] > 0)
 
     def broadcast(self, give: Callable[[], bytearray]) -> Optional[bytearray]:
         """What the lead gives; None for the lead itself."""
-        self._create()
-        ends = time.monotonic() + _PATIENCE
-        while True:
+        for _ in self._attempts():
             blob = give() if self._store.is_lead else None
-            self._head[:] = (0, 0, 0) if blob is None else (1, len(blob), zlib.crc32(blob))
-            self._store.pushpull("dtkv.state.head", self._head, reduce="sum")
-            leads, size, checksum = self._head.tolist()
+            leads, size, checksum = self._meet_lead(blob)
             if leads == 1:
                 received = self._carry(blob, size)
                 if blob is not None:
                     return None
                 if zlib.crc32(received) == checksum:
                     return received
-            if time.monotonic() > ends:
-                raise Unavailable("no worker is the lead, which gives its state to the others")
+        raise AssertionError("unreachable")
+
+    def share(self, arrays: Mapping[str, Any]) -> None:
+        """The int64 tensors become the lead's. They are values of keys that exist, and lie on the CPU."""
+        mine = {key: one.clone() for key, one in arrays.items()}
+        for _ in self._attempts():
+            is_lead = self._store.is_lead
+            for key, one in arrays.items():
+                one.copy_(mine[key]) if is_lead else one.zero_()
+            leads, _, checksum = self._meet_lead(_joined(mine) if is_lead else None)
+            if leads == 1:
+                self._store.pushpull(dict(arrays), reduce="sum")
+                if zlib.crc32(_joined(arrays)) == checksum:
+                    return
+
+    def _attempts(self) -> Iterator[None]:
+        """One after the other, until the lead of one has lived to its end."""
+        self._create()
+        ends = time.monotonic() + _PATIENCE
+        while time.monotonic() <= ends:
+            yield
             time.sleep(0.05)
+        raise Unavailable("no worker is the lead, which gives its state to the others")
+
+    def _meet_lead(self, blob: Optional[bytearray]) -> List[int]:
+        """Number of leads, and the lead's size and checksum."""
+        self._head[:] = (0, 0, 0) if blob is None else (1, len(blob), zlib.crc32(blob))
+        self._store.pushpull("dtkv.channel.head", self._head, reduce="sum")
+        found: List[int] = self._head.tolist()
+        return found
 
     def _create(self) -> None:
-        if self._chunks:
-            return
-        chunks = [numpy.zeros(_CHUNK, numpy.int64) for _ in range(_KEYS)]
-        keys: Dict[str, Any] = {f"dtkv.state.{i}": one for i, one in enumerate(chunks)}
-        self._store.init({**keys, "dtkv.state.head": self._head, "dtkv.state.wish": self._wish}, auxiliary=True)
-        self._chunks = chunks
+        if not self._has_keys:
+            self._store.init({"dtkv.channel.head": self._head, "dtkv.channel.wish": self._wish}, auxiliary=True)
+            self._has_keys = True
+
+    def _create_chunks(self) -> None:
+        if not self._chunks:
+            chunks = [numpy.zeros(_CHUNK, numpy.int64) for _ in range(_KEYS)]
+            self._store.init({f"dtkv.channel.{i}": one for i, one in enumerate(chunks)}, auxiliary=True)
+            self._chunks = chunks
 
     def _carry(self, blob: Optional[bytearray], size: int) -> bytearray:
+        self._create_chunks()
         width = 8 * _CHUNK
         out = bytearray(0 if blob is not None else size)
         under_way: Deque[Tuple[int, Handle]] = collections.deque()
@@ -192,7 +220,7 @@ class Channel:
         for i in range(-(-size // width)):
             if len(under_way) == _KEYS:
                 finish_one()
-            key, chunk = f"dtkv.state.{i % _KEYS}", self._chunks[i % _KEYS]
+            key, chunk = f"dtkv.channel.{i % _KEYS}", self._chunks[i % _KEYS]
             chunk.fill(0)
             if blob is None:
                 handle = self._store.pushpull(key, chunk, reduce="sum", wait=False)
@@ -204,3 +232,10 @@ class Channel:
         while under_way:
             finish_one()
         return out
+
+
+def _joined(arrays: Mapping[str, Any]) -> bytearray:
+    out = bytearray()
+    for one in arrays.values():
+        out += one.numpy().data
+    return out
