@@ -34,6 +34,7 @@ RULES = [
 ]
 # Folders of development machines; no path of this tree begins with one of them.
 FOREIGN = re.compile(r"(?<![\w.~$}])/(?:" + "|".join(("work", "farm", "root", "home/[a-z]+")) + r")/")
+SHOWN = ("README.md", "packaging/", "kvstore/python/examples/", "kvstore/python/README.md")  # to be copied by people
 UNFINISHED = re.compile(r"\b(?:" + "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X")) + r")\b")
 CUT_NAME = re.compile(r'\bTEST_CASE\w*\(.*"[^"]*;[^"]*"')
 NOISE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.S)
@@ -74,6 +75,8 @@ def reasons(name, text):
             yield number, "trailing blanks"
         if CUT_NAME.search(line):
             yield number, "a semicolon in a test's name: CMake cuts the name there, and ctest runs nothing"
+        if "flush=True" in line and name.startswith(SHOWN):
+            yield number, "flush=True: dtlaunch sets PYTHONUNBUFFERED, and people copy what stands here"
         if "\t" in line and name.endswith(CPP + (".py",)):
             yield number, "a tab"
     if text and not text.endswith("\n"):

@@ -32,7 +32,7 @@ with dtkv.Store() as store:
     store.epoch_boundary(0)
     total = np.ones(4)
     store.pushpull({"sum": total})
-    print(f"total {total[0]:.0f} {store.type} {dtkv.__file__}", flush=True)
+    print(f"total {total[0]:.0f} {store.type} {dtkv.__file__}")
 END
 # Nothing of the build: neither its programs nor its package.
 clean=(env -u DT_BIN PATH="$T/venv/bin:/usr/bin:/bin")

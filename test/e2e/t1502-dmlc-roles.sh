@@ -13,7 +13,7 @@ if role == "scheduler":
     listener.listen()
     met = [listener.accept()[0] for _ in range(nodes)]
     roles = sorted(one.recv(20).decode() for one in met)
-    print("met", *roles, flush=True)
+    print("met", *roles)
     for one in met:
         one.sendall(b"bye")
 else:
@@ -31,7 +31,7 @@ else:
     assert node.recv(3) == b"bye"
     if role == "server":
         time.sleep(0.5)  # the workers' end is not theirs
-    print(role, "is done", flush=True)
+    print(role, "is done")
 END
 ssh_hosts 2
 run roles dtlaunch -n 2 -s 2 --dmlc-roles -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" python3 "$T/roles.py"

@@ -21,7 +21,7 @@ import slow
 memory = bytearray(100_000_000) if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" else None
 rank, restart = os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"]
 print(f"rank {rank} of {os.environ['WORLD_SIZE']} group {restart} imported-by {slow.imported} threads {len(os.listdir('/proc/self/task'))}",
-      "words", *sys.argv[1:], "cwd", os.getcwd(), "name", __name__, flush=True)
+      "words", *sys.argv[1:], "cwd", os.getcwd(), "name", __name__)
 end = pathlib.Path("end-" + rank)
 while not end.exists() or not end.read_text().endswith("\n"):
     if pathlib.Path("finish").exists():

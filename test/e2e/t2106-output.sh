@@ -62,6 +62,25 @@ expect_status 7
 expect_output fails '^\[worker 3 localhost\] boom$'
 ! grep -qE 'worker [1245] localhost' "$T/fails.out" || fail "workers that were stopped are shown"
 
+# A program that does not flush, and is killed: each line is shown at once, and is in its file.
+cat >"$T/killed.py" <<'EOT'
+import os
+import time
+print("epoch 0")
+while not os.path.exists("seen"):
+    time.sleep(0.01)
+print("epoch 1")
+os.kill(os.getpid(), 9)
+EOT
+start killed env -u PYTHONUNBUFFERED dtlaunch -n 1 -s 0 python3 "$T/killed.py"
+killed=$PID
+wait_for 10 'grep -q "epoch 0" "$T/killed.out"' || fail "the line is held back"
+touch seen
+finished killed "$killed" 20
+expect_status 137
+expect_output killed '^\[worker 0 localhost\] epoch 1$'
+[ "$(cat "$(ls -td .dtlaunch/*/logs | head -n 1)/worker-0.log")" = $'epoch 0\nepoch 1' ] || fail "its file is not whole"
+
 # Nothing is held back at Ctrl-C.
 export STAYS=1
 start stays dtlaunch -n 6 -s 0 --output all --env STAYS "$T/talk"

@@ -17,7 +17,7 @@ with dtkv.Store() as store:
     store.epoch_boundary(0)
     total = np.ones(4)
     store.pushpull({"sum": total})
-    print(f"total {total[0]:.0f} package {dtkv.__file__} library {dtkv._library.library()._name}", flush=True)
+    print(f"total {total[0]:.0f} package {dtkv.__file__} library {dtkv._library.library()._name}")
 END
 job=(dtlaunch -n 2 -s 1 -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" --max-restarts 0)
 

@@ -83,6 +83,7 @@ TEST_CASE("environment: a base worker gets the names of the three worlds", "[env
       {"DT_BOUNDARY_TIMEOUT", "1.5"},
       {"DT_ORPHAN_TIMEOUT", "300"},
       {"OMP_WAIT_POLICY", "PASSIVE"},
+      {"PYTHONUNBUFFERED", "1"},
       {"MALLOC_TRIM_THRESHOLD_", "1073741824"},
       {"MALLOC_MMAP_THRESHOLD_", "33554432"},
       {"TORCHELASTIC_RUN_ID", "j1"},
@@ -193,10 +194,21 @@ TEST_CASE("environment: a server begins with the checkpoint that its job went ba
 TEST_CASE("environment: prepare-data is told of the job but not its secret", "[environment]") {
   auto spec = a_spec();
   spec.env = {{"DATA", "/d"}};
-  const Variables expected = {{"DT_JOB", "j1"},        {"DT_HOST", "u@node7:2222"},
-                              {"DT_ROLE", "prepare"},  {"DT_NUM_WORKERS", "3"},
-                              {"DT_NUM_SERVERS", "2"}, {"DATA", "/d"}};
+  const Variables expected = {{"DT_JOB", "j1"},         {"DT_HOST", "u@node7:2222"},
+                              {"DT_ROLE", "prepare"},   {"DT_NUM_WORKERS", "3"},
+                              {"DT_NUM_SERVERS", "2"},  {"DATA", "/d"},
+                              {"PYTHONUNBUFFERED", "1"}};
   CHECK(env_of(spec, facts_of(Role::kPrepare, 0)) == expected);
+}
+
+TEST_CASE("environment: a user's Python programs do not buffer their output, unless --env asks",
+          "[environment]") {
+  auto spec = a_spec();
+  CHECK(env_of(spec, facts_of(Role::kServer, 0)).count("PYTHONUNBUFFERED") == 0);
+  spec.dmlc_roles = true;
+  CHECK(env_of(spec, facts_of(Role::kServer, 0)).at("PYTHONUNBUFFERED") == "1");
+  spec.env = {{"PYTHONUNBUFFERED", ""}};
+  CHECK(env_of(spec, facts_of(Role::kWorker, 0)).at("PYTHONUNBUFFERED").empty());
 }
 
 TEST_CASE("environment: OpenMP threads are shared by the workers of a machine, unless given",

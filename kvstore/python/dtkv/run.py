@@ -211,7 +211,8 @@ def _become_child(facts: Dict[str, Any], descriptors: List[int]) -> None:
         os.close(descriptor)
     encoding = sys.stdout.encoding
     sys.stdin = open(0, encoding=encoding, closefd=False)
-    sys.stdout = open(1, "w", encoding=encoding, closefd=False)
+    buffering = 1 if facts["environment"].get("PYTHONUNBUFFERED") else -1  # 1: a line
+    sys.stdout = open(1, "w", buffering=buffering, encoding=encoding, closefd=False)
     sys.stderr = open(2, "w", buffering=1, encoding=encoding, errors="backslashreplace", closefd=False)
     os.environ.clear()
     os.environ.update(facts["environment"])

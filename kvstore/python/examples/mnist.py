@@ -79,7 +79,7 @@ def main():
         with torch.no_grad():
             right = job.total(right=sum((model(x).argmax(1) == y).sum().item() for x, y in test_loader))["right"]
         if job.is_lead and not job.interrupted:
-            print(f"epoch {epoch}: accuracy {right / len(test):.4f}, {job.world_size} workers, {rate}", flush=True)
+            print(f"epoch {epoch}: accuracy {right / len(test):.4f}, {job.world_size} workers, {rate}")
         if job.is_lead and options.save:
             with contextlib.suppress(dtkv.Rollback):  # a server was lost: an epoch is run again
                 save(options.save, job, model, epoch)

@@ -46,7 +46,7 @@ def main():
             right = sum((model.module(x).argmax(1) == y).sum().item() for x, y in test_loader)
         right = kv.total(right=right)["right"]
         if kv.is_lead and not kv.interrupted:
-            print(f"epoch {epoch}: accuracy {right / len(test):.4f}, {kv.world_size} workers", flush=True)
+            print(f"epoch {epoch}: accuracy {right / len(test):.4f}, {kv.world_size} workers")
     if options.save and kv.is_lead and not kv.left:
         torch.save({"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}, options.save)
 

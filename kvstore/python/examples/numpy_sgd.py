@@ -62,7 +62,7 @@ def main():
                 return
             if kv.is_lead:
                 kv.report(train_loss=loss)
-                print(f"epoch {view.epoch}: loss {loss:.4f}, {view.num_workers} workers", flush=True)
+                print(f"epoch {view.epoch}: loss {loss:.4f}, {view.num_workers} workers")
             epoch = view.epoch + 1
 
 

@@ -61,7 +61,7 @@ def main():
             loss_sum += loss.item() * len(x)
         loss_sum = job.total(loss=loss_sum)["loss"]
         if job.is_lead and not job.interrupted:
-            print(f"epoch {epoch}: loss {loss_sum / len(data):.4f}, {job.world_size} workers", flush=True)
+            print(f"epoch {epoch}: loss {loss_sum / len(data):.4f}, {job.world_size} workers")
             with contextlib.suppress(dtkv.Rollback):  # a server was lost: an epoch is run again
                 save(options.file, job, model, epoch)
 
