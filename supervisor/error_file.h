@@ -1,5 +1,5 @@
 /// The error file of a worker: what torch's @record, or another program, wrote to
-/// $TORCHELASTIC_ERROR_FILE.
+/// $TORCHELASTIC_ERROR_FILE; without one, its agent's text.
 #pragma once
 
 #include <string>

@@ -357,8 +357,8 @@ struct ServersHeard {
   friend bool operator==(const ServersHeard&, const ServersHeard&) = default;
 };
 
-/// What the worker's program wrote to $TORCHELASTIC_ERROR_FILE before it ended. Its agent sends it,
-/// before the exit.
+/// What the worker's program wrote to $TORCHELASTIC_ERROR_FILE before it ended, or the line of the
+/// Python exception that ended it. Its agent sends it, before the exit.
 struct ErrorFile {
   static constexpr std::uint16_t kType = 70;
   std::string json;

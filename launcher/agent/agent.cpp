@@ -342,7 +342,7 @@ class Agent {
     kill_anonymous();
     if (ports_.take_again(process->ports())) link_.send(place());
     co_await process->finish_streams();
-    send_error_file(*process);
+    send_error(*process, status);
     process->finish(status);
     output_.wake();
     stop_wake_.cancel();
@@ -350,8 +350,8 @@ class Agent {
   }
 
   /// It comes before the exit, and stays known like a message of the process itself.
-  void send_error_file(Process& process) {
-    ErrorFile error{process.take_error_file()};
+  void send_error(Process& process, ExitStatus status) {
+    ErrorFile error{process.take_error(status)};
     if (error.json.empty()) return;
     wire::Frame frame{ErrorFile::kType, wire::body_of(error)};
     const FromProcess message{process.id(), frame.type, frame.body};

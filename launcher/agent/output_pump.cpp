@@ -22,7 +22,7 @@ awaitable<void> OutputPump::read(ProcessPtr process, bool is_stderr) {
   for (;;) {
     auto [ec, n] = co_await pipe.async_read_some(io::asio::buffer(buffer), tok);
     if (ec) break;
-    process->output.spool.push(is_stderr, std::string_view(buffer).substr(0, n));
+    process->output.push(is_stderr, std::string_view(buffer).substr(0, n));
     wake();
     co_await wait_for_room(process, is_stderr);
   }

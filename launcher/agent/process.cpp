@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <nlohmann/json.hpp>
 
 #include "io/job/spec.h"
 #include "io/process_end.h"
@@ -15,6 +16,7 @@
 #include "io/subprocess.h"
 #include "launcher/agent/child.h"
 #include "launcher/agent/environment.h"
+#include "launcher/agent/last_exception.h"
 #include "launcher/bundle_use.h"
 
 namespace dt::launcher {
@@ -74,6 +76,14 @@ ProcessOutput::ProcessOutput(const asio::any_io_executor& executor)
     : spool(kSpoolBytes, kKeptOutput),
       pipes{Descriptor(executor), Descriptor(executor)},
       room{asio::steady_timer(executor), asio::steady_timer(executor)} {}
+
+void ProcessOutput::push(bool is_stderr, std::string_view bytes) {
+  constexpr std::size_t kMostErrors = std::size_t{4} << 10;
+  spool.push(is_stderr, bytes);
+  if (!is_stderr) return;
+  last_errors.append(bytes.substr(bytes.size() - std::min(bytes.size(), kMostErrors)));
+  if (last_errors.size() > kMostErrors) last_errors.erase(0, last_errors.size() - kMostErrors);
+}
 
 void ProcessOutput::wake_readers() {
   for (auto& timer : room) timer.cancel();
@@ -183,7 +193,16 @@ awaitable<void> Process::finish_streams() {
   }
 }
 
-std::string Process::take_error_file() {
+std::string Process::take_error(ExitStatus status) {
+  using nlohmann::json;
+  std::string error = take_error_file();
+  if (!error.empty() || id_.role != Role::kWorker || status.signal != 0 || status.code == 0)
+    return error;
+  const std::string line = last_exception(output.last_errors);
+  return line.empty() ? line : json(line).dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::string Process::take_error_file() const {
   // What a mailbox and a frame hold easily; torch writes a few kilobytes.
   constexpr std::size_t kMost = std::size_t{256} << 10;
   if (error_file_.empty()) return {};

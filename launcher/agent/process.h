@@ -38,10 +38,12 @@ inline constexpr std::size_t kSpoolBytes = std::size_t{8} << 20;
 /// stdout (0) and stderr (1), from the pipes to the spool.
 struct ProcessOutput {
   explicit ProcessOutput(const io::asio::any_io_executor& executor);
+  void push(bool is_stderr, std::string_view bytes);
   /// Wakes readers that wait for room in the spool.
   void wake_readers();
 
   Spool spool;
+  std::string last_errors;  ///< The end of stderr.
   std::array<io::asio::posix::stream_descriptor, 2> pipes;
   std::array<io::asio::steady_timer, 2> room;
   int open_pipes = 0;  ///< That are still read.
@@ -65,8 +67,10 @@ class Process : public std::enable_shared_from_this<Process> {
   [[nodiscard]] ExitStatus reap();
   /// Waits until its output and its last messages are complete, for a bounded time.
   io::awaitable<void> finish_streams();
-  /// What a worker wrote to its error file, which is removed; empty: nothing. Call it after end().
-  [[nodiscard]] std::string take_error_file();
+  /// What a worker wrote to its error file, which is removed; of one that wrote none and exited
+  /// with `status`, not 0, the exception that it printed. JSON; empty: nothing. Call it after
+  /// finish_streams().
+  [[nodiscard]] std::string take_error(ExitStatus status);
   void finish(ExitStatus status);
 
   /// TERM, and KILL once the grace is over; a shorter grace replaces a longer one.
@@ -98,6 +102,7 @@ class Process : public std::enable_shared_from_this<Process> {
 
  private:
   static io::awaitable<void> kill_later(std::shared_ptr<Process> self);
+  [[nodiscard]] std::string take_error_file() const;
 
   ProcessId id_;
   std::string command_;
