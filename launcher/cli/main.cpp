@@ -24,6 +24,7 @@
 #include "io/log.h"
 #include "io/subprocess.h"
 #include "io/volume_answers.h"
+#include "launcher/bundle_use.h"
 #include "launcher/check/command.h"
 #include "launcher/cli/allocation_probe.h"
 #include "launcher/cli/console.h"
@@ -189,10 +190,23 @@ std::string lacking_descriptors(const io::JobSpec& spec) {
                                  fmt::format("a job of {} host(s)", hosts.size()));
 }
 
+/// Why a Python program may not find the package dtkv on the hosts; empty: it is brought there.
+std::string lacking_package(const io::JobSpec& spec) {
+  const bool is_python = fs::path(spec.command.front()).filename().string().starts_with("python");
+  std::error_code ec;
+  if (!is_python || spec.servers.empty() || spec.no_python ||
+      fs::exists(io::program_folder() / kPythonPackage, ec))
+    return {};
+  return "this build has no dtkv.zip (cmake --build ... --target dt_python_zip): `import dtkv` "
+         "needs "
+         "an installation on the hosts";
+}
+
 /// Names the job, writes its spec and runs it.
 int start(io::JobSpec spec) {
-  if (const std::string lacking = lacking_descriptors(spec); !lacking.empty())
-    fmt::print(stderr, "{}\n", io::console_line(io::Level::kWarning, lacking));
+  for (const std::string& lacking : {lacking_descriptors(spec), lacking_package(spec)})
+    if (!lacking.empty())
+      fmt::print(stderr, "{}\n", io::console_line(io::Level::kWarning, lacking));
   prune_ended_jobs();
   name_job(spec);
   if (auto made = make_folders(spec); !made) return refuse(made.error());

@@ -27,6 +27,7 @@ expect_status 0
   fail "not both workers had the package that was brought to them"
 run local dtlaunch -n 2 -s 1 --max-restarts 0 "$PYTHON" program.py
 expect_status 0
+! grep -q 'has no dtkv.zip' "$T/local.out" || fail "a warning without a reason"
 expect_output local 'total 2 package .*/lib/dtlaunch/dtkv\.zip/'
 
 run none "${job[@]}" --no-python "$PYTHON" -c 'import importlib.util, sys; sys.exit(7 if importlib.util.find_spec("dtkv") is None else 0)'
@@ -39,4 +40,9 @@ cc -shared -fPIC -o old.so old.c
 run old "${job[@]}" --env DTKV_LIBRARY="$PWD/old.so" --env PYTHONPATH="$DT_SOURCE/kvstore/python" "$PYTHON" program.py
 expect_status 1
 expect_output old 'old\.so has ABI 0, and this package of dtkv needs 1: install both of one version'
+
+mkdir bare
+cp "$DT_BIN"/{dtlaunch,dtsupervisor,dtagent,dtserver} bare
+run bare bare/dtlaunch -n 1 -s 1 "$PYTHON" -c 0
+expect_output bare 'no dtkv.zip \(cmake --build \.\.\. --target dt_python_zip\): `import dtkv` needs an installation on the hosts'
 expect_nothing_left
