@@ -23,6 +23,7 @@
 #include "io/fd.h"
 #include "io/job/master_folders.h"
 #include "io/subprocess.h"
+#include "launcher/agent/cgroup.h"
 #include "launcher/agent/machine.h"
 
 namespace dt::launcher {
@@ -178,30 +179,17 @@ std::uint64_t cached_in(const std::string& folder) {
 }
 
 /// What is left within the limits of this process's cgroup and those above it; none: no limit.
-std::optional<std::uint64_t> left_in_cgroup(const std::string& v1, const char* most,
+std::optional<std::uint64_t> left_in_cgroup(const std::string& controller, const char* most,
                                             const char* used, const char* most_v1,
                                             const char* used_v1) {
-  std::ifstream file("/proc/self/cgroup");
   std::optional<std::uint64_t> least;
-  for (std::string line; std::getline(file, line);) {
-    const std::size_t first = line.find(':');
-    const std::size_t second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const bool is_v2 = controllers.empty();
-    if (!is_v2 && controllers != v1) continue;
-    const std::string root = is_v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/" + v1;
-    for (std::string path = line.substr(second + 1);; path = fs::path(path).parent_path()) {
-      const std::string folder = path == "/" ? root : root + path;
-      const auto limit = number_in(folder + "/" + (is_v2 ? most : most_v1));
-      const auto now = number_in(folder + "/" + (is_v2 ? used : used_v1));
-      if (limit && now) {
-        const std::uint64_t room = *limit + (v1 == "memory" ? cached_in(folder) : 0);
-        const std::uint64_t left = room > *now ? room - *now : 0;
-        least = std::min(least.value_or(left), left);
-      }
-      if (path.empty() || path == "/") break;
-    }
+  for (const auto& [folder, is_v2] : cgroup_folders(controller)) {
+    const auto limit = number_in(folder + "/" + (is_v2 ? most : most_v1));
+    const auto now = number_in(folder + "/" + (is_v2 ? used : used_v1));
+    if (!limit || !now) continue;
+    const std::uint64_t room = *limit + (controller == "memory" ? cached_in(folder) : 0);
+    const std::uint64_t left = room > *now ? room - *now : 0;
+    least = std::min(least.value_or(left), left);
   }
   return least;
 }

@@ -15,6 +15,7 @@
 #include <sstream>
 
 #include "io/fd.h"
+#include "launcher/agent/cgroup.h"
 
 namespace dt::launcher {
 namespace {
@@ -27,7 +28,7 @@ std::string first_line(const char* path) {
   return line;
 }
 
-std::uint32_t usable_cores() {
+std::uint32_t cores_by_affinity() {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (::sched_getaffinity(0, sizeof set, &set) == 0)
@@ -130,7 +131,8 @@ AgentState this_machine() {
   ::gethostname(host, sizeof host - 1);
   // The same for "hosts" that are one machine.
   state.machine = fmt::format("{}/{}/{}", first_line("/etc/machine-id"), state.boot_id, host);
-  state.cores = usable_cores();
+  const std::uint32_t cores = cores_by_affinity();
+  state.cores = std::min(cores, cpu_quota().value_or(cores));
   const std::vector<InterfaceAddress> addresses = interface_addresses();
   state.ssh_address = ssh_address(addresses);
   state.interface_address = interface_address(addresses);

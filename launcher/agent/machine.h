@@ -8,7 +8,7 @@
 namespace dt::launcher {
 
 /// An AgentState with the machine's name, its boot, its addresses and the cores that this process
-/// may use.
+/// may use, by its affinity and its cgroup's quota.
 [[nodiscard]] AgentState this_machine();
 
 /// A literal address of the interface of this name, else of one whose name begins so; IPv4 before
