@@ -36,7 +36,7 @@ void add_dmlc(Variables& vars, const io::JobSpec& spec, const ProcessFacts& fact
 void add_torch(Variables& vars, const ProcessFacts& facts) {
   vars["RANK"] = text(facts.rank.value);
   vars["WORLD_SIZE"] = text(facts.num_workers);
-  vars["LOCAL_RANK"] = text(facts.local_rank);
+  vars["LOCAL_RANK"] = text(facts.slot);
   vars["LOCAL_WORLD_SIZE"] = text(facts.local_world_size);
   vars["MASTER_ADDR"] = facts.master.address;
   vars["MASTER_PORT"] = text(facts.master.port);
@@ -103,6 +103,7 @@ void add_own(Variables& vars, const io::JobSpec& spec, const ProcessFacts& facts
       vars["DT_ROLE"] = "worker";
       vars["DT_WORKER_ID"] = text(facts.process.id);
       vars["DT_RANK"] = text(facts.rank.value);
+      vars["DT_SLOT"] = text(facts.slot);
       vars["DT_EPOCH"] = text(facts.epoch.value);
       vars["DT_NEWCOMER"] = facts.newcomer ? "1" : "0";
       if (spec.rules.on_change == OnChange::kRestart) vars["DT_ON_CHANGE"] = "restart";

@@ -34,7 +34,7 @@ struct ProcessFacts {
 
   // Workers only. For a newcomer rank, world size and epoch are predictions.
   Rank rank;
-  std::uint32_t local_rank = 0;        ///< Among the workers of its host.
+  std::uint32_t slot = 0;              ///< Among the workers of its host; its own for life.
   std::uint32_t local_world_size = 1;  ///< Workers of its host.
   Epoch epoch;
   bool newcomer = false;

@@ -45,10 +45,8 @@ launcher::ProcessFacts process_facts(const Shell& shell, const HostLinks& links,
   std::uint32_t on_machine = 0;
   for (const auto& [id, w] : job.membership().workers()) {
     if (w.state == WorkerState::kGone) continue;
-    if (w.host == host) {
-      if (process == ProcessId{Role::kWorker, id.value}) facts.local_rank = on_host;
-      ++on_host;
-    }
+    if (process == ProcessId{Role::kWorker, id.value}) facts.slot = w.slot;
+    if (w.host == host) ++on_host;
     const bool is_neighbour = !here.machine.empty() && links.at(w.host).machine == here.machine;
     if (w.host == host || is_neighbour) ++on_machine;
   }

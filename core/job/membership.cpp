@@ -36,14 +36,14 @@ void Membership::count_in(const Worker& worker) {
   ++by_state_[static_cast<std::size_t>(WorkerState(worker.state))];
   Row& r = row(worker.host);
   r.present += is_present(worker);
-  r.living += worker.state != WorkerState::kGone;
+  if (worker.state != WorkerState::kGone) r.slots.insert(worker.slot);
 }
 
 void Membership::count_out(const Worker& worker) {
   --by_state_[static_cast<std::size_t>(WorkerState(worker.state))];
   Row& r = row(worker.host);
   r.present -= is_present(worker);
-  r.living -= worker.state != WorkerState::kGone;
+  if (worker.state != WorkerState::kGone) r.slots.erase(worker.slot);
 }
 
 void Membership::begin(const std::vector<Host>& base, Time now) {
@@ -178,7 +178,13 @@ Worker& Membership::add_worker(WorkerId id, const Host& host, Edit edit, Time no
   w.edit = edit;
   w.since = now;
   next_id_ = std::max(next_id_, id.next());
-  row(host).workers.insert(id);
+  Row& r = row(host);
+  r.workers.insert(id);
+  w.slot = 0;
+  for (const std::uint32_t taken : r.slots) {
+    if (taken != w.slot) break;
+    ++w.slot;
+  }
   count_in(w);
   return w;
 }
@@ -203,7 +209,7 @@ std::uint32_t Membership::wanted() const {
 std::vector<Host> Membership::hosts() const {
   std::vector<Host> out;
   for (const auto& [host, r] : rows_)
-    if (r.wanted() > 0 || r.living > 0) out.push_back(host);
+    if (r.wanted() > 0 || !r.slots.empty()) out.push_back(host);
   return out;
 }
 
@@ -333,7 +339,9 @@ bool Membership::index_holds() const {
            const Row& r = one.second;
            const Row& counted = counted_again.at(one.first);
            return counted.workers == r.workers && counted.present == r.present &&
-                  counted.living == r.living;
+                  counted.slots == r.slots && std::ranges::count_if(r.workers, [this](WorkerId id) {
+                                                return workers_.at(id).state != WorkerState::kGone;
+                                              }) == std::ssize(r.slots);
          });
 }
 

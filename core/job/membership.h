@@ -46,6 +46,9 @@ struct WorkerLimits {
 struct Worker {
   WorkerId id;
   Host host;
+  /// The lowest number that no other worker of the host had that was not gone. Its own for life: it
+  /// follows from the journal's order.
+  std::uint32_t slot = 0;
   bool base = false;        ///< Part of the initial launch.
   bool was_member = false;  ///< Its exit is a REMOVED line.
   Edit edit;                ///< The edit that asked for it; 0 for base workers and restarts.
@@ -117,7 +120,7 @@ class Membership {
   /// Any worker is not gone.
   [[nodiscard]] bool anyone_runs() const { return workers_.size() > count(WorkerState::kGone); }
   /// A worker of this host is not gone.
-  [[nodiscard]] bool anyone_runs_on(const Host& host) const { return at(host).living > 0; }
+  [[nodiscard]] bool anyone_runs_on(const Host& host) const { return !at(host).slots.empty(); }
   [[nodiscard]] WorkerId next_id() const { return next_id_; }
   [[nodiscard]] Edit last_edit() const { return last_edit_; }
   [[nodiscard]] const std::vector<HostSlots>& file() const { return file_; }
@@ -159,8 +162,8 @@ class Membership {
     Edit added_by;            ///< 0: no edit has.
     Edit removed_by;          ///< The edit that last lowered the wanted count; 0: none.
     std::set<WorkerId> workers;
-    std::uint32_t present = 0;  ///< Members and those on the way.
-    std::uint32_t living = 0;   ///< Those that are not gone.
+    std::uint32_t present = 0;      ///< Members and those on the way.
+    std::set<std::uint32_t> slots;  ///< Of those that are not gone.
 
     [[nodiscard]] std::uint32_t wanted() const {
       return !leaves && asked > empty ? asked - empty : 0;

@@ -148,6 +148,7 @@ json worker_json(const StatusInput& in, WorkerId id, const Worker& w, bool leave
   json entry{{"id", id.value},
              {"rank", nullptr},
              {"host", to_string(w.host)},
+             {"slot", w.slot},
              {"state", name(w.state)},
              {"why", !w.why.empty() ? w.why
                      : leaves_next  ? "leaves at the next epoch"

@@ -43,7 +43,7 @@ Variables env_of(const io::JobSpec& spec, const launcher::ProcessFacts& facts) {
 TEST_CASE("environment: a base worker gets the names of the three worlds", "[environment]") {
   auto facts = facts_of(Role::kWorker, 4);
   facts.rank = Rank(2);
-  facts.local_rank = 1;
+  facts.slot = 1;
   facts.local_world_size = 2;
   facts.group_rank = 1;
   facts.group_world_size = 2;
@@ -70,6 +70,7 @@ TEST_CASE("environment: a base worker gets the names of the three worlds", "[env
       {"DT_NUM_SERVERS", "2"},
       {"DT_NUM_WORKERS", "3"},
       {"DT_RANK", "2"},
+      {"DT_SLOT", "1"},
       {"DT_EPOCH", "0"},
       {"DT_NEWCOMER", "0"},
       {"DT_BIND", "10.0.0.7"},

@@ -165,6 +165,7 @@ class Story {
     if (verb == "crash") return crash();
     if (verb == "stop") return step(StopAsked{"interrupted", 130});
     if (verb == "state") return state();
+    if (verb == "slots") return slots();
     FAIL("unknown command " << verb);
   }
 
@@ -359,6 +360,12 @@ class Story {
         out_ << fmt::format("worker {} on {}: {}\n", id, w.host, name(w.state));
     out_ << fmt::format("{}, generation {}{}\n", job_->phase(), job_->boundary().generation(),
                         job_->pending_reason().empty() ? "" : "; " + job_->pending_reason());
+  }
+
+  void slots() {
+    for (const auto& [id, w] : job_->membership().workers())
+      if (w.state != WorkerState::kGone)
+        out_ << fmt::format("worker {} on {}: slot {}\n", id, w.host, w.slot);
   }
 
   void step(const JobEvent& event) {

@@ -58,6 +58,16 @@ void Checkers::check_one(const NoticeOver& r, Time) {
       fail(fmt::format("{} has left, and worker {} is there", host, id));
 }
 
+void Checkers::on_slot(WorkerId worker, std::uint32_t slot) {
+  if (const auto known = slots_.emplace(worker, slot).first; known->second != slot)
+    fail(fmt::format("worker {} has slot {}, and had {}", worker, slot, known->second));
+  for (const auto& [other, its] : slots_)
+    if (its == slot && other != worker && !gone_.count(other) &&
+        host_.at(other) == host_.at(worker))
+      fail(fmt::format("workers {} and {} of {} have slot {}", worker, other, host_.at(other),
+                       slot));
+}
+
 void Checkers::on_release_sent(WorkerId worker, const Release& r, Instant now) {
   const auto leaves = leaving_.find(host_.at(worker));
   if (leaves != leaving_.end() && now.wall_ns > leaves->second && r.verdict != Verdict::kLeave)

@@ -35,6 +35,8 @@ class Checkers {
   /// A process was really created on a host.
   void on_process(ProcessId process);
   void on_process_end(ProcessId process, ExitStatus status);
+  /// The worker's slot, when it is started and whenever a supervisor has read the journal.
+  void on_slot(WorkerId worker, std::uint32_t slot);
   /// A worker got this release, in any order and any number of times.
   void on_release(WorkerId worker, const Release& release);
   /// A server got this commit.
@@ -135,6 +137,7 @@ class Checkers {
   std::optional<std::string> failure_;
 
   std::map<WorkerId, Host> host_;
+  std::map<WorkerId, std::uint32_t> slots_;
   std::map<Host, std::uint32_t> wanted_;
   std::vector<WorkerId> members_;
   std::vector<WorkerId> contributors_;

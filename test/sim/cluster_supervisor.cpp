@@ -45,6 +45,8 @@ void Cluster::begin_supervisor() {
   ++life_;
   alive_ = true;
   job_.emplace(options_, records, instant());
+  for (const auto& [id, w] : job_->membership().workers())
+    if (w.state != WorkerState::kGone) checkers_->on_slot(id, w.slot);
   for (const PastChange& past : job_->past_changes())
     if (past.note.line->seq >= events_.size()) events_.push_back(past.note);
   checkers_->on_events(events_, false);
@@ -230,6 +232,7 @@ void Cluster::act(const StartWorker& e) {
   const std::size_t i = machine(e.host);
   trace(8, e.worker.value, "  start worker {} on {}{}", e.worker, e.host,
         e.newcomer ? " (newcomer)" : "");
+  checkers_->on_slot(e.worker, job_->membership().find(e.worker)->slot);
   to_agent(i, [this, i, e] { start_process(i, {Role::kWorker, e.worker.value}, e.newcomer); });
 }
 

@@ -31,7 +31,7 @@ from typing import Any, Dict, List, NoReturn, Optional
 
 _START_LIMIT = 60.0
 """Seconds until the parent has its socket."""
-_OWN = ("DT_TOKEN", "DT_ROLE", "DT_WORKER_ID", "DT_RANK", "RANK", "LOCAL_RANK", "TORCHELASTIC_RESTART_COUNT")
+_OWN = ("DT_TOKEN", "DT_ROLE", "DT_WORKER_ID", "DT_RANK", "DT_SLOT", "RANK", "LOCAL_RANK", "TORCHELASTIC_RESTART_COUNT")
 """Variables that make a process a certain worker: the parent is none."""
 
 

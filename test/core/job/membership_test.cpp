@@ -3,6 +3,7 @@
 #include <rapidcheck.h>
 
 #include <algorithm>
+#include <random>
 
 #include "test/core/job/ids.h"
 #include "test/support/catch.h"
@@ -258,4 +259,98 @@ TEST_CASE("membership: whatever the edits, old - removed + added = wanted and ba
       RC_ASSERT(job.m.plan(job.members, at(now)).leaves.empty());
     }
   }));
+}
+
+namespace {
+
+/// What happens to the workers of two hosts, from a seed: they are added, die, alone or with
+/// their host, and are forgotten.
+class SlotTrial {
+ public:
+  explicit SlotTrial(std::uint32_t seed) : random_(seed) {
+    m_.begin(std::vector<Host>(draw(4), kA), at(0));
+    for (const auto& [id, w] : m_.workers()) note(w);
+  }
+
+  void run() {
+    for (std::uint32_t i = draw(9); i-- > 0;) happens();
+    // What the journal gives again: each worker that was added, and each that is gone, in order.
+    Membership again;
+    for (const auto& [id, host, is_gone] : journal_) {
+      if (is_gone)
+        again.advance(id, WorkerEvent::kEnded, at(0));
+      else
+        again.add_worker(id, host, Edit{}, at(0));
+    }
+    for (const auto& [id, w] : m_.workers())
+      if (w.state != WorkerState::kGone) is_right_ &= again.find(id)->slot == w.slot;
+  }
+  [[nodiscard]] bool is_right() const { return is_right_; }
+  [[nodiscard]] bool index_holds() const { return m_.index_holds(); }
+
+ private:
+  std::uint32_t draw(std::uint32_t below) { return static_cast<std::uint32_t>(random_()) % below; }
+  void happens() {
+    const Host host = draw(2) == 0 ? kA : kB;
+    const std::set<WorkerId> there = m_.workers_on(host);
+    switch (draw(5)) {
+      case 0:  // the host is lost
+        for (const WorkerId id : there) dies(id);
+        break;
+      case 1:
+        m_.forget_gone({}, at(0));
+        break;
+      case 2:
+        if (!there.empty())
+          dies(*std::next(there.begin(), draw(static_cast<std::uint32_t>(there.size()))));
+        break;
+      default:
+        note(m_.add_worker(m_.next_id(), host, Edit{}, at(0)));
+    }
+  }
+  void dies(WorkerId id) {
+    const Worker& w = *m_.find(id);
+    is_right_ &= w.slot == slots_.at(id);  // its own for life
+    if (w.state != WorkerState::kGone) --living_[w.host];
+    m_.advance(id, WorkerEvent::kEnded, at(0));
+    journal_.push_back({id, w.host, true});
+  }
+  void note(const Worker& added) {
+    most_[added.host] = std::max(most_[added.host], ++living_[added.host]);
+    is_right_ &= added.slot < most_[added.host];
+    for (const WorkerId id : m_.workers_on(added.host)) {
+      const Worker& other = *m_.find(id);
+      is_right_ &= id == added.id || other.state == WorkerState::kGone || other.slot != added.slot;
+    }
+    slots_[added.id] = added.slot;
+    journal_.push_back({added.id, added.host, false});
+  }
+
+  struct Step {
+    WorkerId id;
+    Host host;
+    bool is_gone = false;
+  };
+  std::minstd_rand random_;
+  Membership m_;
+  bool is_right_ = true;
+  std::map<WorkerId, std::uint32_t> slots_;
+  std::map<Host, std::uint32_t> living_;
+  std::map<Host, std::uint32_t> most_;
+  std::vector<Step> journal_;
+};
+
+}  // namespace
+
+TEST_CASE("membership: no two living workers of a host share a slot, and each keeps its own",
+          "[membership][property]") {
+  constexpr std::uint32_t kTrials = 100'000;
+  for (std::uint32_t seed = 1; seed <= kTrials; ++seed) {
+    SlotTrial trial(seed);
+    trial.run();
+    if (trial.is_right() && (seed % 100 != 0 || trial.index_holds())) continue;
+    INFO("seed " << seed);
+    REQUIRE(trial.is_right());
+    REQUIRE(trial.index_holds());
+  }
 }
