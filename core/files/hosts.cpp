@@ -286,10 +286,14 @@ Result<std::vector<Host>> place_workers(const std::vector<HostLine>& lines, std:
                 count, slots);
   std::uint32_t rounds = 1;  // after so many all slots are filled: without limit they begin again
   for (const auto& host : hosts) rounds = std::max(rounds, host.slots);
+  std::vector<std::uint32_t> counts(hosts.size());
+  std::uint32_t left = count;
+  for (std::uint32_t round = 0; left > 0; round = (round + 1) % rounds)
+    for (std::size_t i = 0; i < hosts.size() && left > 0; ++i)
+      if (round < hosts[i].slots) ++counts[i], --left;
   std::vector<Host> workers;
-  for (std::uint32_t round = 0; workers.size() < count; round = (round + 1) % rounds)
-    for (const auto& host : hosts)
-      if (round < host.slots && workers.size() < count) workers.push_back(host.host);
+  for (std::size_t i = 0; i < hosts.size(); ++i)
+    workers.insert(workers.end(), counts[i], hosts[i].host);
   return workers;
 }
 

@@ -86,8 +86,8 @@ struct HostSlots {
 /// Whether they are the same also in how they are reached.
 [[nodiscard]] bool are_same_lines(const std::vector<HostSlots>& a, const std::vector<HostSlots>& b);
 
-/// The hosts of `count` workers, worker 0 first: round robin over the hosts, each host at most
-/// `slots` times. When no line gives slots the hosts are cycled without limit. More workers than
+/// The hosts of `count` workers, worker 0 first, host by host. Each host gets as many as if they
+/// were dealt in turn, at most `slots`; when no line gives slots, without limit. More workers than
 /// slots is kInvalid and names both numbers.
 [[nodiscard]] Result<std::vector<Host>> place_workers(const std::vector<HostLine>& lines,
                                                       std::uint32_t count);

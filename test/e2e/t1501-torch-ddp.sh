@@ -28,7 +28,7 @@ run four dtlaunch -n 4 -s 0 -H two_slots "${SSH_OPTIONS[@]}" sh -c '
 expect_status 0
 for rank in 0 1 2 3; do
   expect_output four "^\[worker $rank .*\] rank $rank of 4: trained"
-  expect_output four "^\[worker $rank .*\] group $((rank % 2)) of 2, local $((rank / 2)) of 2, role default $rank of 4, 0 of 0, store of its own"
+  expect_output four "^\[worker $rank .*\] group $((rank / 2)) of 2, local $((rank % 2)) of 2, role default $rank of 4, 0 of 0, store of its own"
 done
 
 # What @record writes down is the worker's last word.

@@ -226,16 +226,16 @@ TEST_CASE("hosts: a bare address takes user and port from the hosts file", "[hos
   CHECK(adopted("a", "a:1\na:2") == "a ");
 }
 
-TEST_CASE("hosts: workers are placed round robin over slots", "[hosts]") {
+TEST_CASE("hosts: workers are dealt in turn over slots, and numbered host by host", "[hosts]") {
   const auto placed = [](std::string_view text, std::uint32_t count) {
     const auto workers = place_workers(*parse_hosts(text, "hosts"), count);
     return workers ? join(*workers) : "error " + workers.error().message;
   };
   CHECK(placed("a\nb", 1) == "a ");
-  CHECK(placed("a\nb", 5) == "a b a b a ");
-  CHECK(placed("a\na\nb", 6) == "a b a a b a ");
-  CHECK(placed("a slots=2\nb slots=3", 5) == "a b a b b ");
-  CHECK(placed("a slots=2\nb", 3) == "a b a ");
+  CHECK(placed("a\nb", 5) == "a a a b b ");
+  CHECK(placed("a\na\nb", 6) == "a a a a b b ");
+  CHECK(placed("a slots=2\nb slots=3", 5) == "a a b b b ");
+  CHECK(placed("a slots=2\nb", 3) == "a a b ");
   CHECK(placed("a slots=2\nb", 4) ==
         "error 4 workers were asked for but the hosts have 3 slots: add hosts, raise slots=N, or "
         "ask for fewer");
@@ -324,8 +324,20 @@ TEST_CASE("hosts: placement uses no host above its slots and as many workers as 
     RC_ASSERT(workers.has_value() == (count <= total));
     if (!workers) return;
     RC_ASSERT(workers->size() == count);
-    for (const auto& sum : sum_slots(lines))
-      RC_ASSERT(std::count(workers->begin(), workers->end(), sum.host) <=
-                static_cast<std::ptrdiff_t>(sum.slots));
+    // In turn: who has fewer than another has all of its slots. Host by host: each in one piece.
+    std::vector<Host> pieces = *workers;
+    pieces.erase(std::unique(pieces.begin(), pieces.end()), pieces.end());
+    const auto sums = sum_slots(lines);
+    std::ptrdiff_t most = 0;
+    const auto has = [&](const Host& host) {
+      return std::count(workers->begin(), workers->end(), host);
+    };
+    for (const auto& sum : sums) most = std::max(most, has(sum.host));
+    for (const auto& sum : sums) {
+      const auto slots = static_cast<std::ptrdiff_t>(sum.slots);
+      RC_ASSERT(has(sum.host) <= slots);
+      RC_ASSERT(has(sum.host) >= std::min(slots, most - 1));
+      RC_ASSERT(std::count(pieces.begin(), pieces.end(), sum.host) <= 1);
+    }
   }));
 }

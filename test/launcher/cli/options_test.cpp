@@ -353,7 +353,7 @@ TEST_CASE("plan: workers by slots, servers over the hosts that got workers", "[o
   const std::string hosts = "u@a:22 slots=2\nb\nc slots=2\n";
   auto spec = planned({"-n", "4", "-H", "hosts", "t"}, hosts);
   CHECK_FALSE(io::is_local(spec));
-  CHECK(names(spec.workers) == "u@a:22 b c u@a:22 ");
+  CHECK(names(spec.workers) == "u@a:22 u@a:22 b c ");
   CHECK(names(spec.servers) == "u@a:22 b c ");
   CHECK(names(spec.known_hosts) == "u@a:22 b c ");
 

@@ -83,9 +83,9 @@ TEST_CASE("placement: inside an allocation neither -n nor -H is needed", "[place
              Contains("-n is missing"));
   const Options options = good({"t"}, kInSlurm);
   CHECK(workers_of(plan(options, "", slurm())) == "n1 n2");
-  CHECK(workers_of(plan(options, "", slurm(2))) == "n1 n2 n1 n2");
-  CHECK(workers_of(plan(good({"-n", "3", "t"}, kInSlurm), "", slurm())) == "n1 n2 n1");
-  CHECK(workers_of(plan(good({"-n", "3", "t"}, kInSlurm), "", slurm(2))) == "n1 n2 n1");
+  CHECK(workers_of(plan(options, "", slurm(2))) == "n1 n1 n2 n2");
+  CHECK(workers_of(plan(good({"-n", "3", "t"}, kInSlurm), "", slurm())) == "n1 n1 n2");
+  CHECK(workers_of(plan(good({"-n", "3", "t"}, kInSlurm), "", slurm(2))) == "n1 n1 n2");
   CHECK(workers_of(plan(good({"-n", "5", "t"}, kInSlurm), "", slurm(2))) ==
         "-n 5: Slurm job 41 has 4 slots (--ntasks of the Slurm job): ask for fewer workers here, "
         "or for more when the allocation is made");
