@@ -123,8 +123,14 @@ void add_users(Variables& vars, const std::vector<std::pair<std::string, std::st
 std::vector<std::pair<std::string, std::string>> environment(const io::JobSpec& spec,
                                                              const ProcessFacts& facts) {
   Variables vars;
-  // A user's Python program shows each line at once, and a kill loses none.
-  if (facts.process.role != Role::kServer || spec.dmlc_roles) vars["PYTHONUNBUFFERED"] = "1";
+  if (facts.process.role != Role::kServer || spec.dmlc_roles) {
+    // A user's Python program shows each line at once, and a kill loses none.
+    vars["PYTHONUNBUFFERED"] = "1";
+    if (facts.is_activated) {
+      vars[spec.activated.first] = spec.activated.second;
+      vars[kFirstInPath] = spec.activated.second + "/bin";
+    }
+  }
   if (facts.process.role != Role::kPrepare) add_dmlc(vars, spec, facts);
   if (facts.process.role == Role::kWorker) {
     add_torch(vars, facts);

@@ -15,6 +15,9 @@
 
 namespace dt::launcher {
 
+/// The variable with a folder that an agent puts before those of its own PATH.
+inline constexpr const char* kFirstInPath = "DT_FIRST_IN_PATH";
+
 /// An address, and a port there on which no process of the job listens by itself.
 struct Endpoint {
   std::string address;
@@ -31,6 +34,8 @@ struct ProcessFacts {
   std::uint32_t num_servers = 0;
   Endpoint root;    ///< Kept on the first worker's host, for DMLC_PS_ROOT_*.
   Endpoint master;  ///< Kept on rank 0's host, for MASTER_*.
+
+  bool is_activated = false;  ///< The host has the spec's activated_program().
 
   // Workers only. For a newcomer rank, world size and epoch are predictions.
   Rank rank;

@@ -7,8 +7,10 @@
 #include <random>
 #include <utility>
 
+#include "core/files/ranges.h"
 #include "core/job/host_table.h"
 #include "core/job/job.h"
+#include "core/preflight/messages.h"
 #include "io/clock.h"
 #include "io/task_group.h"
 #include "launcher/host_address.h"
@@ -65,6 +67,7 @@ HostLinks::HostLinks(Shell& shell, launcher::Backend& backend, AgentReports& rep
       reports_(reports),
       sync_(std::move(sync)),
       folder_(folder_to_check(spec_)),
+      program_(io::activated_program(spec_)),
       ticked_at_(io::steady_now()),
       listens_since_(ticked_at_) {}
 
@@ -153,16 +156,42 @@ void HostLinks::attached(const Host& host, const AgentState& state) {
   HostLink& h = hosts_[host];
   // Processes that already run there were started in the folder.
   const bool is_known = h.has_folder == state.incarnation || !state.processes.empty();
-  if (folder_.empty() || is_known) return admitted(host, state);
+  const bool asks_program = !program_.empty() && !h.has_program;
+  if (asks_program) send(host, CheckFolder{program_});
+  if (is_known || (folder_.empty() && !asks_program)) return admitted(host, state);
   h.asked = state;
   h.asked_at = io::steady_now();
-  send(host, CheckFolder{folder_});
+  if (!folder_.empty()) send(host, CheckFolder{folder_});
 }
 
 void HostLinks::folder_checked(const Host& host, const FolderChecked& answer) {
-  if (answer.folder != folder_) return;
-  if (answer.error != 0) return kept_away(host, trouble_with(folder_, answer.error));
-  if (const auto state = std::exchange(hosts_[host].asked, std::nullopt)) admitted(host, *state);
+  HostLink& h = hosts_[host];
+  if (!program_.empty() && answer.folder == program_) {
+    h.has_program = answer.error == ENOTDIR;  // it is there, and a file
+    if (!*h.has_program) lack_program_.insert(host);
+    warn_of_lacking();
+  } else if (answer.folder != folder_) {
+    return;
+  } else if (answer.error != 0) {
+    return kept_away(host, trouble_with(folder_, answer.error));
+  } else if (h.asked) {
+    h.has_folder = h.asked->incarnation;
+  }
+  if (!h.asked || (!folder_.empty() && h.has_folder != h.asked->incarnation) ||
+      (!program_.empty() && !h.has_program))
+    return;
+  admitted(host, *std::exchange(h.asked, std::nullopt));
+}
+
+void HostLinks::warn_of_lacking() {
+  const auto has_answered = [this](const Host& host) { return at(host).has_program.has_value(); };
+  if (lack_program_.empty() || !std::ranges::all_of(spec_.workers, has_answered)) return;
+  shell_.note(
+      Note{Note::Kind::kRefusal, "environment_lacking",
+           fmt::format("{} is {} here, which is not on {}: {}", spec_.command.front(), program_,
+                       fmt::join(fold_hosts({lack_program_.begin(), lack_program_.end()}), ","),
+                       preflight::kActivatedRemedy)});
+  lack_program_.clear();
 }
 
 void HostLinks::admitted(const Host& host, const AgentState& state) {

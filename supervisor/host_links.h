@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,7 @@ struct HostLink {
   std::optional<AgentState> asked;
   Time asked_at;
   std::optional<std::uint64_t> has_folder;  ///< Incarnation of the agent that has the folder.
+  std::optional<bool> has_program;  ///< The activated_program(); nothing: it has not answered.
 
   [[nodiscard]] bool is_attached() const { return link && link->up() && ever_attached; }
   /// The host is still part of the job.
@@ -56,7 +58,7 @@ class HostLinks {
   void send(const Host& host, const Message& message) {
     if (HostLink& h = hosts_[host]; h.link) h.link->send(message);
   }
-  /// What the agent answers to CheckFolder.
+  /// What the agent answers to CheckFolder, also to the one for activated_program().
   void folder_checked(const Host& host, const FolderChecked& answer);
   /// Posts which agents have fallen silent and which are heard again; gives up hosts whose folder
   /// does not answer. `job_now`: the job's time.
@@ -88,6 +90,8 @@ class HostLinks {
   void cannot_attach(const Host& host, std::string why);
   void attached(const Host& host, const AgentState& state);
   void admitted(const Host& host, const AgentState& state);
+  /// Once all base hosts have answered: one line about hosts without the activated_program().
+  void warn_of_lacking();
   /// The host lacks the working folder, or does not answer.
   void kept_away(const Host& host, std::string why);
   void broke(const Host& host, const Error& error, bool gone);
@@ -99,7 +103,9 @@ class HostLinks {
   AgentReports& reports_;
   Sync sync_;
   std::string folder_;  ///< What every host needs before processes start there; empty: nothing.
+  const std::string program_;  ///< The activated_program().
   std::map<Host, HostLink> hosts_;
+  std::set<Host> lack_program_;  ///< Not warned of yet.
   bool is_ending_ = false;
   Time ticked_at_;
   Time listens_since_;  ///< Before that nothing could be heard: this process did not run.

@@ -40,6 +40,7 @@ launcher::ProcessFacts process_facts(const Shell& shell, const HostLinks& links,
   const HostLink& here = links.at(host);
   facts.address = here.address;
   facts.cores = here.cores;
+  facts.is_activated = here.has_program.value_or(false);
   facts.master = {links.address_of(leads), job.hosts().at(leads).place.master_port};
   std::uint32_t on_host = 0;
   std::uint32_t on_machine = 0;

@@ -55,6 +55,7 @@ struct Speed {
 
 struct Findings {
   std::string command;       ///< The first word, as the user wrote it.
+  std::string program;       ///< It, where its Python environment is activated here; or empty.
   std::string folder;        ///< The job folder.
   std::string mount;         ///< What is mounted there on the master.
   bool needs_volume = true;  ///< Servers save checkpoints there.

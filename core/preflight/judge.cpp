@@ -129,6 +129,10 @@ void Judge::judge_commands() {
              "install it there, put it on the shared volume, or give its full path");
       continue;
     }
+    if (!all_.program.empty() && said->path != all_.program)
+      remark(i, Row::kCommand, Mark::kWarn,
+             fmt::format("{} is {} here and {} there", all_.command, all_.program, said->path),
+             kActivatedRemedy);
     has_version = has_version || !said->version.empty();
     versions.emplace_back(i, said->version.empty() ? "(no version)" : said->version);
     if (!said->sha256.empty()) hashes.emplace_back(i, said->sha256.substr(0, 12));

@@ -24,6 +24,10 @@ struct AskClock {
   std::uint32_t id = 0;
 };
 
+/// Where a host lacks the Python environment that is activated on the master.
+inline constexpr const char* kActivatedRemedy =
+    "put the environment on a shared volume, or write the path, or --env PATH";
+
 /// A file as one host sees it.
 struct FileFacts {
   std::string name;    ///< As it was asked for.
@@ -53,6 +57,7 @@ struct AskCommand {
   std::string word;                ///< The command's first; empty: files only.
   std::string cwd;                 ///< Where the job starts it.
   std::string path;                ///< Its PATH; empty: that of the host.
+  std::string first;               ///< A folder before those of PATH, or empty.
   std::vector<std::string> files;  ///< Further ones; relative ones are in `cwd`.
 };
 

@@ -204,6 +204,7 @@ std::string to_json(const JobSpec& spec) {
   JobSpec copy = spec;
   json tree(copy);
   if (!spec.ps_verbose.empty()) tree["ps_verbose"] = spec.ps_verbose;
+  if (!spec.activated.second.empty()) tree["activated"] = spec.activated;
   if (spec.allocation) tree["allocation"] = *spec.allocation;
   if (spec.preflight) tree["preflight"] = *spec.preflight;
   tree["launcher"] = std::string(to_text(copy.launcher));
@@ -237,6 +238,7 @@ Result<JobSpec> spec_from_json(const std::string& text) {
     spec.restore_epoch = whole_number<std::uint32_t>(tree.at("restore_epoch"));
     spec.rules.is_start_timeout_set = tree.value("is_start_timeout_set", false);
     spec.ps_verbose = tree.value("ps_verbose", "");
+    spec.activated = tree.value("activated", spec.activated);
     if (tree.contains("allocation")) spec.allocation = tree.at("allocation").get<AllocatedNodes>();
     if (tree.contains("preflight"))
       spec.preflight = tree.at("preflight").get<preflight::Reference>();
@@ -299,6 +301,11 @@ Starter starter_for(const JobSpec& spec, StarterKind kind) {
   starter.pod_namespace = spec.pod_namespace;
   starter.container = spec.pod_container;
   return starter;
+}
+
+std::string activated_program(const JobSpec& spec) {
+  if (is_local(spec) || spec.activated.second.empty()) return {};
+  return spec.activated.second + "/bin/" + spec.command.front();
 }
 
 StarterKind way_to(const JobSpec& spec, const Host& host) {

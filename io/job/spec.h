@@ -84,6 +84,9 @@ struct JobSpec {
   std::string sync_dst_dir;
   /// Hosts need not have `cwd`: where it is missing, processes start in the home folder.
   bool no_shared_folder = false;
+  /// The Python environment in which the command's program lies here, as the variable that its
+  /// activation sets: VIRTUAL_ENV and "/p/venv". Empty: none, or PATH is given.
+  std::pair<std::string, std::string> activated;
   bool no_python = false;  ///< The package dtkv of the bundle is not put into PYTHONPATH.
 
   DataOptions data;
@@ -109,6 +112,8 @@ struct JobSpec {
 [[nodiscard]] inline bool is_local(const JobSpec& spec) {
   return spec.launcher == StarterKind::kLocal;
 }
+/// The command's program in `activated`; empty: none is to be looked for on hosts.
+[[nodiscard]] std::string activated_program(const JobSpec& spec);
 /// How the job reaches the host.
 [[nodiscard]] StarterKind way_to(const JobSpec& spec, const Host& host);
 /// What starts commands on the job's hosts that are reached so. Asks for this machine's name.

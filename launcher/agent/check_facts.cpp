@@ -108,6 +108,7 @@ std::string resolve(const AskCommand& question) {
                         : own != nullptr       ? std::string(own)
                                                : "/usr/local/bin:/usr/bin:/bin";
   folders += ":" + io::program_folder().string();  // as a worker's PATH ends
+  if (!question.first.empty()) folders = question.first + ":" + folders;
   std::istringstream all(folders);
   for (std::string folder; std::getline(all, folder, ':');)
     if (std::string path = from_cwd(folder) + "/" + question.word; runs(path)) return path;

@@ -18,6 +18,7 @@
 #include "launcher/agent/environment.h"
 #include "launcher/agent/last_exception.h"
 #include "launcher/bundle_use.h"
+#include "launcher/environment.h"
 
 namespace dt::launcher {
 namespace {
@@ -57,6 +58,8 @@ std::string python_package(const std::filesystem::path& own) {
 std::map<std::string, std::string> environment_of(const StartProcess& message) {
   auto environment = environment_with(message.env);
   std::string& path = environment.try_emplace("PATH", "/usr/local/bin:/usr/bin:/bin").first->second;
+  if (const auto first = environment.find(kFirstInPath); first != environment.end())
+    path = first->second + ":" + path;
   const auto own = io::program_folder();
   if (own.empty()) return environment;
   path += ":" + own.string();

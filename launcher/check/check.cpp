@@ -55,6 +55,7 @@ class Check {
     // A program of the working folder comes with the job.
     if (!spec.sync_dst_dir.empty() && all_.command.find('/') != std::string::npos)
       all_.command.clear();
+    all_.program = io::activated_program(spec);
     all_.folder = spec.job_dir;
     all_.mount = mount_of(spec.job_dir);
     all_.needs_volume = !spec.servers.empty();
@@ -155,6 +156,7 @@ AskCommand Check::to_find() const {
   for (const auto* variables : {&spec_.env, &spec_.env_worker})
     for (const auto& [name, value] : *variables)
       if (name == "PATH") question.path = value;
+  if (!all_.program.empty()) question.first = spec_.activated.second + "/bin";
   return question;
 }
 

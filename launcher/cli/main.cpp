@@ -14,6 +14,7 @@
 #include <random>
 #include <ranges>
 #include <set>
+#include <sstream>
 
 #include "core/base/version.h"
 #include "core/protocol/exit_code.h"
@@ -362,6 +363,22 @@ Result<std::optional<Allocation>> allocation_for(const Options& options,
   return found;
 }
 
+/// The Python environment that was activated here, if the command's program lies in it.
+void find_activated(io::JobSpec& spec) {
+  const auto is_path = [](const auto& given) { return given.first == "PATH"; };
+  if (spec.command.empty() || spec.command.front().find('/') != std::string::npos ||
+      std::ranges::any_of(spec.env, is_path) || std::ranges::any_of(spec.env_worker, is_path))
+    return;
+  std::istringstream folders(variable("PATH").value_or(""));
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    if (::access((folder + "/" + spec.command.front()).c_str(), X_OK) != 0) continue;
+    for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"})
+      if (const auto prefix = variable(name); prefix && folder == *prefix + "/bin")
+        spec.activated = {name, *prefix};
+    return;
+  }
+}
+
 /// What the options ask for, where it is planned.
 struct Planned {
   io::JobSpec spec;
@@ -377,6 +394,7 @@ tl::expected<Planned, int> planned(const Options& options) {
   const auto nodes = *allocation ? ask_nodes(**allocation) : std::vector<NodeFacts>();
   auto spec = plan(options, *hosts, *allocation, nodes);
   if (!spec) return tl::unexpected(refuse(spec.error()));
+  find_activated(*spec);
   auto lines = hosts_to_use(options, *hosts, *allocation);
   if (!lines) return tl::unexpected(refuse(lines.error()));
   if (!*allocation) return Planned{std::move(*spec), std::move(*lines)};

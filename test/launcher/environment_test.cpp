@@ -212,6 +212,19 @@ TEST_CASE("environment: a user's Python programs do not buffer their output, unl
   CHECK(env_of(spec, facts_of(Role::kWorker, 0)).at("PYTHONUNBUFFERED").empty());
 }
 
+TEST_CASE("environment: a Python environment that is activated here is there, if the host has it",
+          "[environment]") {
+  auto spec = a_spec();
+  spec.activated = {"VIRTUAL_ENV", "/p/venv"};
+  auto facts = facts_of(Role::kWorker, 0);
+  CHECK(env_of(spec, facts).count("VIRTUAL_ENV") == 0);
+  facts.is_activated = true;
+  CHECK(env_of(spec, facts).at("VIRTUAL_ENV") == "/p/venv");
+  CHECK(env_of(spec, facts).at("DT_FIRST_IN_PATH") == "/p/venv/bin");
+  facts.process.role = Role::kServer;
+  CHECK(env_of(spec, facts).count("VIRTUAL_ENV") == 0);
+}
+
 TEST_CASE("environment: OpenMP threads are shared by the workers of a machine, unless given",
           "[environment]") {
   auto spec = a_spec();
