@@ -150,6 +150,8 @@ std::vector<std::pair<std::string, std::string>> environment(const io::JobSpec& 
   if (facts.process.role == Role::kServer) add_users(vars, spec.env_server);
   if (facts.process.role == Role::kWorker) add_users(vars, spec.env_worker);
   add_own(vars, spec, facts);
+  if (facts.process.role == Role::kWorker && io::deals_gpus(spec))
+    vars[kGpusPerWorker] = spec.gpus_per_worker;
   return {vars.begin(), vars.end()};
 }
 

@@ -18,6 +18,9 @@ namespace dt::launcher {
 /// The variable with a folder that an agent puts before those of its own PATH.
 inline constexpr const char* kFirstInPath = "DT_FIRST_IN_PATH";
 
+/// The variable by which an agent deals its host's GPUs to workers: a number, or "auto".
+inline constexpr const char* kGpusPerWorker = "DT_GPUS_PER_WORKER";
+
 /// An address, and a port there on which no process of the job listens by itself.
 struct Endpoint {
   std::string address;

@@ -112,6 +112,26 @@ void AgentReports::on(const Host& host, const GpuHealth& m) {
   if (!m.trouble.empty()) all.push_back(m.trouble);
   note_new("the GPUs", std::move(all));
   notes.gpus = m;
+  warn_of_gpus(host, m);
+}
+
+void AgentReports::warn_of_gpus(const Host& host, const GpuHealth& m) {
+  std::map<std::uint32_t, WorkerId> owners;
+  for (const auto& [worker, gpus] : m.workers) {
+    if (has_warned_of_gpus_ || !io::deals_gpus(shell_.spec)) return;
+    std::string why;
+    if (gpus.empty() && !m.gpus.empty())
+      why = fmt::format("worker {} has no GPU: CUDA_VISIBLE_DEVICES there names none of its {}",
+                        worker, m.gpus.size());
+    for (const std::uint32_t gpu : gpus)
+      if (const auto [owner, is_new] = owners.emplace(gpu, worker); !is_new)
+        why = fmt::format("workers {} and {} share GPU {}: fewer slots=, or --gpus-per-worker",
+                          owner->second, worker, gpu);
+    if (why.empty()) continue;
+    has_warned_of_gpus_ = true;
+    shell_.note(Note{Note::Kind::kRefusal, "gpus_lacking", fmt::format("{}: {}", host, why),
+                     std::nullopt, host});
+  }
 }
 
 // ---------------------------------------------------------------- messages of processes

@@ -79,6 +79,8 @@ class AgentReports {
   template <class... Messages>
   void dispatch(const Host& host, const auto& from, const auto& frame);
 
+  /// Once: workers that share a GPU though each was to have its own, or that have none.
+  void warn_of_gpus(const Host& host, const GpuHealth& m);
   void gave_up(const Host& host, ProcessId process, const GivingUp& m);
   void ended(ProcessId process, ExitStatus status, std::string why, bool never_ran);
 
@@ -90,6 +92,7 @@ class AgentReports {
   Pulse& pulse_;
   std::map<ProcessId, ProcessNotes> processes_;
   std::map<Host, HostNotes> hosts_;
+  bool has_warned_of_gpus_ = false;
 };
 
 }  // namespace dt::supervisor

@@ -92,4 +92,19 @@ std::vector<std::uint32_t> visible_gpus(const std::optional<std::string>& cuda_v
   }
 }
 
+std::string deal_gpus(const std::vector<GpuReport>& gpus,
+                      const std::optional<std::string>& cuda_visible_devices, GpuShare share,
+                      std::uint32_t slot) {
+  const std::vector<std::uint32_t> all = visible_gpus(cuda_visible_devices, gpus);
+  if (all.empty()) return {};
+  const std::size_t equal = std::max<std::size_t>(1, all.size() / std::max(1U, share.workers));
+  const std::size_t count = share.per_worker > 0 ? share.per_worker : equal;
+  std::vector<std::string> own;
+  for (std::size_t i = 0; i < std::min(count, all.size()); ++i) {
+    const std::uint32_t number = all[(slot * count + i) % all.size()];
+    own.push_back(std::ranges::find(gpus, number, &GpuReport::index)->uuid);
+  }
+  return fmt::format("{}", fmt::join(own, ","));
+}
+
 }  // namespace dt

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "core/base/number.h"
+
 namespace dt::io {
 namespace {
 
@@ -16,6 +18,13 @@ const std::vector<std::pair<const char*, OnChange>> kOnChange = {{"refuse", OnCh
 
 const std::vector<std::pair<const char*, std::optional<ShownOutput>>> kShownOutput = {
     {"all", ShownOutput::kAll}, {"lead", ShownOutput::kLead}, {"none", ShownOutput::kNone}};
+
+Result<void> check_gpus(const std::string& text) {
+  constexpr std::uint32_t kMostGpus = 1024;
+  const auto number = parse_number<std::uint32_t>(text);
+  if (text == "auto" || text == "all" || (number && *number > 0 && *number <= kMostGpus)) return {};
+  return fail(ErrorKind::kInvalid, "a number 1 to {}, auto or all was expected", kMostGpus);
+}
 
 }  // namespace
 
@@ -99,6 +108,17 @@ Flags job_flags(JobSpec& spec) {
        .manual = "Hosts need not have the present folder: a process starts in the home folder "
            "where it is missing. Otherwise such a host is refused; a base host ends the job with "
            "65.", .json = "no_shared_folder"},
+      {.name = "gpus-per-worker", .value = "N|auto|all", .to = &spec.gpus_per_worker,
+       .check = check_gpus,
+       .help = "GPUs of its host that a worker sees, and no other one does ({}: an equal part)",
+       .manual = "With kvstore servers, where the host's driver lists GPUs, each worker sees only "
+           "its own: `CUDA_VISIBLE_DEVICES` has their unique ids, by the worker's slot, and "
+           "`LOCAL_RANK` is 0, since they count from 0. *auto*: the host's GPUs divided by its "
+           "workers at its start, at least one. With more workers than GPUs they begin again with "
+           "the first one, and a WARN says so. *all*: every worker sees all GPUs, and its "
+           "`LOCAL_RANK` is its slot, as without servers, or with a CUDA_VISIBLE_DEVICES by "
+           "--env. One in the environment of a host's agent, as a scheduler sets it, is the list "
+           "that is dealt.", .json = "gpus_per_worker"},
       {.name = "no-python", .to = &spec.no_python,
        .help = "do not bring the Python package dtkv to the processes: use what is installed",
        .manual = "Do not put this version's Python package `dtkv`, which is brought to the hosts with "

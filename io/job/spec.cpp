@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -306,6 +307,12 @@ Starter starter_for(const JobSpec& spec, StarterKind kind) {
 std::string activated_program(const JobSpec& spec) {
   if (is_local(spec) || spec.activated.second.empty()) return {};
   return spec.activated.second + "/bin/" + spec.command.front();
+}
+
+bool deals_gpus(const JobSpec& spec) {
+  const auto divides = [](const auto& given) { return given.first == "CUDA_VISIBLE_DEVICES"; };
+  return !spec.servers.empty() && !spec.dmlc_roles && spec.gpus_per_worker != "all" &&
+         std::ranges::none_of(spec.env, divides) && std::ranges::none_of(spec.env_worker, divides);
 }
 
 StarterKind way_to(const JobSpec& spec, const Host& host) {

@@ -89,6 +89,8 @@ struct JobSpec {
   std::pair<std::string, std::string> activated;
   bool no_python = false;  ///< The package dtkv of the bundle is not put into PYTHONPATH.
 
+  std::string gpus_per_worker = "auto";  ///< Or a number, or "all": see deals_gpus().
+
   DataOptions data;
   JobRules rules;
   std::string restore;              ///< Folder of the checkpoint the job begins with, or empty.
@@ -114,6 +116,8 @@ struct JobSpec {
 }
 /// The command's program in `activated`; empty: none is to be looked for on hosts.
 [[nodiscard]] std::string activated_program(const JobSpec& spec);
+/// Each worker sees GPUs of its own alone: there are servers of ours, and nobody else divides them.
+[[nodiscard]] bool deals_gpus(const JobSpec& spec);
 /// How the job reaches the host.
 [[nodiscard]] StarterKind way_to(const JobSpec& spec, const Host& host);
 /// What starts commands on the job's hosts that are reached so. Asks for this machine's name.

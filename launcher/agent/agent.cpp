@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "core/base/number.h"
 #include "core/launch/allocation.h"
 #include "core/protocol/gpu_health.h"
 #include "io/clock.h"
@@ -26,6 +27,7 @@
 #include "launcher/agent/machine.h"
 #include "launcher/agent/output_pump.h"
 #include "launcher/bundle_use.h"
+#include "launcher/environment.h"
 #include "launcher/prune.h"
 
 namespace dt::launcher {
@@ -50,10 +52,17 @@ constexpr auto kUsageInterval = 5s;
 constexpr auto kWarmParent = "DT_WARM_PARENT=1";
 /// For the last messages on a link that is about to be closed.
 constexpr auto kFarewellDeadline = 2s;
+constexpr const char* kVisibleGpus = "CUDA_VISIBLE_DEVICES";
 
 std::optional<std::string> environment_variable(const std::string& name) {
   const char* value = std::getenv(name.c_str());
   return value ? std::optional<std::string>(value) : std::nullopt;
+}
+
+std::optional<std::string> value_of(const StartProcess& message, std::string_view name) {
+  const auto is_it = [name](const auto& variable) { return variable.first == name; };
+  const auto found = std::ranges::find_if(message.env, is_it);
+  return found == message.env.end() ? std::nullopt : std::optional(found->second);
 }
 
 /// Composes the parts: what happens in one, it passes to the others. One thread.
@@ -217,6 +226,7 @@ class Agent {
   void handle(const StopProcess& message) {
     if (const auto process = processes_.find(message.process))
       process->stop(message.grace_ms, tasks_);
+    output_.wake();  // it may have ended without a begin
   }
 
   void handle(const AckExit& ack) { processes_.acknowledge(ack.process); }
@@ -306,9 +316,44 @@ class Agent {
   // ---------------------------------------------------------------- processes
 
   void start(const StartProcess& message) {
-    const ProcessId id = message.process;
-    auto process = std::make_shared<Process>(executor_, id);
+    auto process = std::make_shared<Process>(executor_, message.process);
     processes_.add(process);
+    const bool gets_gpus = value_of(message, kGpusPerWorker).has_value();
+    if (message.process.role == Role::kWorker && !std::exchange(watches_gpus_, true)) {
+      decltype(message.env) environment;
+      for (const auto& variable : message.env)
+        if (variable.first == io::kNvmlVariable) environment.push_back(variable);
+      if (gets_gpus) gpus_.hurry();
+      tasks_.spawn(gpus_.run(std::move(environment)));
+    }
+    if (gets_gpus)
+      tasks_.spawn(begin_with_gpus(process, message));
+    else
+      begin(process, message);
+  }
+
+  awaitable<void> begin_with_gpus(ProcessPtr process, StartProcess message) {
+    co_await gpus_.answered();
+    if (process->exit()) co_return;  // it was stopped
+    deal(message);
+    begin(process, message);
+  }
+
+  /// Adds the worker's own GPUs, of those that this process sees.
+  void deal(StartProcess& message) {
+    const auto number = [&message](const char* name) {
+      return parse_number<std::uint32_t>(value_of(message, name).value_or("")).value_or(0);
+    };
+    gpu_share_.per_worker = number(kGpusPerWorker);
+    if (!std::exchange(has_dealt_, true)) gpu_share_.workers = number("LOCAL_WORLD_SIZE");
+    std::string own =
+        deal_gpus(gpus_.gpus(), environment_variable(kVisibleGpus), gpu_share_, number("DT_SLOT"));
+    if (own.empty()) return;
+    message.env.emplace_back(kVisibleGpus, std::move(own));
+    message.env.emplace_back("LOCAL_RANK", "0");  // they count from 0
+  }
+
+  void begin(const ProcessPtr& process, const StartProcess& message) {
     auto started = stop_requested_
                        ? fail(ErrorKind::kClosed, "the agent on host {} is stopping", options_.host)
                        : process->start(message, defaults_);
@@ -320,11 +365,6 @@ class Agent {
     ports_.give(process->ports());  // the child holds them until its exec
     guard_.group_started(process->pid());
     tasks_.spawn(live(process));
-    if (id.role != Role::kWorker || std::exchange(watches_gpus_, true)) return;
-    decltype(message.env) environment;
-    for (const auto& variable : message.env)
-      if (variable.first == io::kNvmlVariable) environment.push_back(variable);
-    tasks_.spawn(gpus_.run(std::move(environment)));
   }
 
   awaitable<void> live(ProcessPtr process) {
@@ -498,6 +538,8 @@ class Agent {
   GuardKeeper guard_;
   GpuWatch gpus_{executor_, GpuWatch::Options()};
   bool watches_gpus_ = false;  ///< From the first worker on.
+  GpuShare gpu_share_;
+  bool has_dealt_ = false;
   KeptPorts ports_{ports_to_keep()};
   SupervisorLink link_{options_.lonely_timeout, io::steady_now()};
   Processes processes_;

@@ -57,7 +57,8 @@ int gpu_watch_main(Duration interval) {
 GpuWatch::GpuWatch(asio::any_io_executor executor, Options options)
     : executor_(executor),
       options_(std::move(options)),
-      wake_(executor, asio::steady_timer::time_point::max()) {}
+      wake_(executor, asio::steady_timer::time_point::max()),
+      answer_by_(executor) {}
 
 GpuWatch::~GpuWatch() { io::signal_pidfd(process_, SIGKILL); }
 
@@ -65,6 +66,20 @@ void GpuWatch::stop() {
   stopped_ = true;
   io::signal_pidfd(process_, SIGKILL);
   wake_.cancel();
+}
+
+void GpuWatch::hurry() {
+  options_.first = {};
+  answer_by_.expires_after(options_.answer);
+}
+
+awaitable<void> GpuWatch::answered() {
+  while (!has_answered_ && answer_by_.expiry() > Clock::now()) co_await answer_by_.async_wait(tok);
+}
+
+void GpuWatch::note_answer() {
+  has_answered_ = true;
+  answer_by_.cancel();
 }
 
 awaitable<void> GpuWatch::run(std::vector<std::pair<std::string, std::string>> environment) {
@@ -102,6 +117,7 @@ awaitable<void> GpuWatch::one_process() {
   gpus_.clear();
   const ExitStatus how = io::exit_status(status);
   nothing_there_ = how.clean();
+  note_answer();
   trouble_ =
       nothing_there_ ? "" : "NVML is not asked: what asks it has ended with " + to_string(how);
 }
@@ -147,6 +163,7 @@ void GpuWatch::take(const wire::Frame& frame) {
   if (!health) return;
   gpus_ = std::move(health->gpus);
   trouble_ = std::move(health->trouble);
+  note_answer();
 }
 
 }  // namespace dt::launcher

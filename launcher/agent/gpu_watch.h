@@ -25,6 +25,7 @@ class GpuWatch {
   struct Options {
     std::vector<std::string> argv = {"/proc/self/exe", "--gpus"};
     Duration first = std::chrono::seconds(1);     ///< Pause before it: short commands need none.
+    Duration answer = std::chrono::seconds(5);    ///< How long answered() may take in all.
     Duration silence = std::chrono::seconds(30);  ///< Without a frame for so long: trouble.
     Duration again = std::chrono::seconds(60);    ///< Pause before a process that died is replaced.
   };
@@ -41,6 +42,11 @@ class GpuWatch {
   /// `environment`: of the process, on top of this one's own.
   io::awaitable<void> run(std::vector<std::pair<std::string, std::string>> environment);
 
+  /// Before run(): it begins without a pause.
+  void hurry();
+  /// Waits until the driver has answered or none is there; after hurry(), and not for ever.
+  io::awaitable<void> answered();
+
   [[nodiscard]] const std::vector<GpuReport>& gpus() const { return gpus_; }
   /// What is wrong with all of them together; empty: nothing.
   [[nodiscard]] const std::string& trouble() const { return trouble_; }
@@ -51,6 +57,7 @@ class GpuWatch {
   io::awaitable<void> one_process();
   io::awaitable<void> listen(io::Fd out);
   void take(const wire::Frame& frame);
+  void note_answer();
 
   io::asio::any_io_executor executor_;
   Options options_;
@@ -58,6 +65,8 @@ class GpuWatch {
   std::vector<std::pair<std::string, std::string>> environment_;
   bool stopped_ = false;
   bool nothing_there_ = false;
+  bool has_answered_ = false;
+  io::asio::steady_timer answer_by_;
   pid_t pid_ = 0;
   io::Fd process_;  ///< A handle of it, to kill it.
   std::vector<GpuReport> gpus_;

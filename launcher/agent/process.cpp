@@ -228,6 +228,7 @@ void Process::finish(ExitStatus status) {
 
 void Process::stop(std::uint32_t grace_ms, io::TaskGroup& tasks) {
   if (reaped_ || exit_) return;
+  if (pid_ == 0) return void(exit_ = ExitStatus{0, SIGTERM});  // it waits for its GPUs
   const auto kill_at = Clock::now() + std::chrono::milliseconds(grace_ms);
   kill_at_ = std::min(kill_at_, kill_at);
   kill_timer_.cancel();

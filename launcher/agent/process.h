@@ -73,7 +73,8 @@ class Process : public std::enable_shared_from_this<Process> {
   [[nodiscard]] std::string take_error(ExitStatus status);
   void finish(ExitStatus status);
 
-  /// TERM, and KILL once the grace is over; a shorter grace replaces a longer one.
+  /// TERM, and KILL once the grace is over; a shorter grace replaces a longer one. One that has not
+  /// begun yet has ended then, and is not to be started.
   void stop(std::uint32_t grace_ms, io::TaskGroup& tasks);
 
   [[nodiscard]] ProcessId id() const { return id_; }

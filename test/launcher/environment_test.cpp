@@ -225,6 +225,27 @@ TEST_CASE("environment: a Python environment that is activated here is there, if
   CHECK(env_of(spec, facts).count("VIRTUAL_ENV") == 0);
 }
 
+TEST_CASE("environment: GPUs are dealt to workers of servers of ours, unless the user does it",
+          "[environment]") {
+  auto spec = a_spec();
+  const auto has = [&spec](Role role) {
+    return env_of(spec, facts_of(role, 0)).count("DT_GPUS_PER_WORKER") == 1;
+  };
+  CHECK_FALSE(has(Role::kWorker));  // without servers torchrun's contract holds
+  spec.servers = {Host{"", "a", 0}};
+  CHECK(env_of(spec, facts_of(Role::kWorker, 0)).at("DT_GPUS_PER_WORKER") == "auto");
+  CHECK_FALSE(has(Role::kServer));  // they open the memory of all workers
+  spec.gpus_per_worker = "all";
+  CHECK_FALSE(has(Role::kWorker));
+  spec.gpus_per_worker = "2";
+  CHECK(has(Role::kWorker));
+  spec.env_worker = {{"CUDA_VISIBLE_DEVICES", "1"}};
+  CHECK_FALSE(has(Role::kWorker));
+  spec.env_worker = {};
+  spec.dmlc_roles = true;
+  CHECK_FALSE(has(Role::kWorker));
+}
+
 TEST_CASE("environment: OpenMP threads are shared by the workers of a machine, unless given",
           "[environment]") {
   auto spec = a_spec();

@@ -38,6 +38,41 @@ TEST_CASE("gpus: CUDA_VISIBLE_DEVICES says which GPUs are a worker's", "[gpus]")
   CHECK(seen("99999999999999999999").empty());
 }
 
+TEST_CASE("gpus: each worker has its own, dealt by slots, and they begin again", "[gpus]") {
+  const auto dealt = [](std::uint32_t count, GpuShare share, std::uint32_t slot,
+                        const std::optional<std::string>& variable = {}) {
+    std::string out;
+    for (const auto number :
+         visible_gpus(deal_gpus(gpus(count), variable, share, slot), gpus(count)))
+      out += fmt::format("{} ", number);
+    return out;
+  };
+  CHECK(deal_gpus(gpus(4), {}, {1, 1}, 1) == "GPU-1a-1");
+  struct Row {
+    std::uint32_t gpus;
+    GpuShare share;
+    std::vector<std::string> by_slot;
+  };
+  for (const Row& row : std::vector<Row>{
+           {4, {0, 4}, {"0 ", "1 ", "2 ", "3 ", "0 ", "1 "}},
+           {8, {0, 1}, {"0 1 2 3 4 5 6 7 ", "0 1 2 3 4 5 6 7 "}},
+           {8, {0, 3}, {"0 1 ", "2 3 ", "4 5 ", "6 7 ", "0 1 "}},
+           {2, {0, 5}, {"0 ", "1 ", "0 ", "1 ", "0 "}},
+           {4, {3, 4}, {"0 1 2 ", "3 0 1 ", "2 3 0 "}},
+           {2, {5, 1}, {"0 1 ", "1 0 "}},
+       })
+    for (std::uint32_t slot = 0; slot < row.by_slot.size(); ++slot) {
+      INFO(row.gpus << " GPUs, " << row.share.per_worker << ", " << row.share.workers << ", "
+                    << slot);
+      CHECK(dealt(row.gpus, row.share, slot) == row.by_slot[slot]);
+    }
+  // A scheduler's list is what is dealt.
+  CHECK(dealt(4, {0, 2}, 1, "3,1") == "1 ");
+  CHECK(dealt(4, {0, 1}, 0, "GPU-1a-3") == "3 ");
+  CHECK(deal_gpus(gpus(4), "9", {1, 1}, 0).empty());
+  CHECK(deal_gpus({}, {}, {1, 1}, 0).empty());
+}
+
 TEST_CASE("gpus: what counts as trouble, the worst first", "[gpus]") {
   GpuReport gpu;
   gpu.busy_percent = 100;
