@@ -112,6 +112,10 @@ void add_own(Variables& vars, const io::JobSpec& spec, const ProcessFacts& facts
   vars["DT_BIND"] = facts.address;
   vars["DT_SECRET"] = facts.secret;
   add_options(vars, spec, facts.process.role);
+  // Servers of one host take its GPUs in turn.
+  const auto device = vars.find("DT_SERVER_DEVICE");
+  if (device != vars.end() && device->second == "auto")
+    device->second += ":" + text(facts.index_on_host);
 }
 
 void add_users(Variables& vars, const std::vector<std::pair<std::string, std::string>>& users) {

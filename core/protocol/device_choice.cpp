@@ -7,12 +7,14 @@ namespace dt {
 Result<DeviceChoice> parse_device(std::string_view text) {
   if (text == "cpu") return DeviceChoice{};
   if (text == "auto") return DeviceChoice{DeviceChoice::Kind::kAuto, 0};
-  constexpr std::string_view kCuda = "cuda:";
-  const auto digits = text.starts_with(kCuda) ? text.substr(kCuda.size()) : std::string_view{};
-  const auto number = parse_number<int>(digits);
-  if (!number || digits.front() == '-')
-    return fail(ErrorKind::kInvalid, "device '{}' is none of cpu, auto, cuda:0, cuda:1, ...", text);
-  return DeviceChoice{DeviceChoice::Kind::kCuda, *number};
+  for (const std::string_view begin : {"cuda:", "auto:"}) {
+    const auto digits = text.starts_with(begin) ? text.substr(begin.size()) : std::string_view{};
+    const auto number = parse_number<int>(digits);
+    if (number && digits.front() != '-')
+      return DeviceChoice{begin == "cuda:" ? DeviceChoice::Kind::kCuda : DeviceChoice::Kind::kAuto,
+                          *number};
+  }
+  return fail(ErrorKind::kInvalid, "device '{}' is none of cpu, auto, cuda:0, cuda:1, ...", text);
 }
 
 }  // namespace dt

@@ -11,14 +11,14 @@ namespace dt {
 struct DeviceChoice {
   enum class Kind : std::uint8_t {
     kCpu,
-    kAuto,  ///< The first CUDA device where there is one, else the CPU.
+    kAuto,  ///< CUDA device `number`, counted in turn over those there are, else the CPU.
     kCuda,  ///< CUDA device `number` and nothing else.
   };
   Kind kind = Kind::kCpu;
   int number = 0;
 };
 
-/// "cpu", "auto", "cuda:N". The error names what would be understood.
+/// "cpu", "auto", "cuda:N"; between parts also "auto:N". The error names what would be understood.
 [[nodiscard]] Result<DeviceChoice> parse_device(std::string_view text);
 
 }  // namespace dt

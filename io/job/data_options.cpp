@@ -53,8 +53,9 @@ FlagGroup data_flags(DataOptions& data) {
        .help = "where servers keep and compute values: auto is a GPU where there is one ({})",
        .manual = "Where servers keep values, optimizer states and sums, and compute them: *cpu* "
            "(the default); *cuda:N*, that CUDA device of the server's host, without which the "
-           "job ends with code 72; or *auto*, the first CUDA device where there is one, else the "
-           "CPU, which the server says. The bits are the same.", .json = "server_device",
+           "job ends with code 72; or *auto*, a CUDA device where there is one, which the "
+           "servers of a host take in turn, else the CPU; the server says which. The bits are the "
+           "same.", .json = "server_device",
        .for_servers = true, .variable = "DT_SERVER_DEVICE"},
       {.name = "refuse-nonfinite", .to = &data.refuse_nonfinite,
        .help = "a gradient with infinite or NaN elements is an error",

@@ -45,6 +45,13 @@ constexpr auto kEndLimit = 5s;
 constexpr auto kPortTries = 50;
 constexpr auto kPortPause = 100ms;
 
+/// The CUDA device of the server with this number on its host: they take the devices in turn.
+int device_in_turn(int server) {
+  int devices = 0;
+  while (kv::cuda::why_no_device(devices).empty()) ++devices;
+  return devices > 0 ? server % devices : 0;
+}
+
 /// Between the agent and the server's loops; one thread.
 class ServerProcess {
  public:
@@ -85,6 +92,7 @@ class ServerProcess {
     DeviceChoice device = device_;
     ready_.device = "cpu";
     if (device.kind == DeviceChoice::Kind::kCpu) return device;
+    if (device.kind == DeviceChoice::Kind::kAuto) device.number = device_in_turn(device.number);
     const auto why = kv::cuda::why_no_device(device.number);
     if (why.empty()) {
       ready_.device = fmt::format("cuda:{}", device.number);

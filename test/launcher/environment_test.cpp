@@ -175,6 +175,12 @@ TEST_CASE("environment: servers of one host take successive ports", "[environmen
   CHECK(vars.count("RANK") == 0);
   spec.data.server_port = 9000;
   CHECK(env_of(spec, facts).at("DT_SERVER_PORT") == "9002");
+  for (const char* device : {"cpu", "cuda:1"}) {
+    spec.data.server_device = device;
+    CHECK(env_of(spec, facts).at("DT_SERVER_DEVICE") == device);
+  }
+  spec.data.server_device = "auto";  // they take the host's GPUs in turn
+  CHECK(env_of(spec, facts).at("DT_SERVER_DEVICE") == "auto:2");
 }
 
 TEST_CASE("environment: a server begins with the checkpoint that its job went back to",

@@ -8,8 +8,10 @@ TEST_CASE("device choice: what --device takes", "[core]") {
   CHECK(parse_device("cpu")->kind == DeviceChoice::Kind::kCpu);
   CHECK(parse_device("auto")->kind == DeviceChoice::Kind::kAuto);
   CHECK(parse_device("cuda:3")->number == 3);
-  for (const auto* text :
-       {"", "cuda", "cuda:", "cuda:-1", "cuda:x", "cuda:1x", "cuda:99999999999", "gpu", "cpu:0"}) {
+  CHECK(parse_device("auto:2")->kind == DeviceChoice::Kind::kAuto);
+  CHECK(parse_device("auto:2")->number == 2);
+  for (const auto* text : {"", "cuda", "cuda:", "cuda:-1", "cuda:x", "cuda:1x", "cuda:99999999999",
+                           "gpu", "cpu:0", "auto:", "auto:-1"}) {
     const auto refused = parse_device(text);
     REQUIRE_FALSE(refused);
     CHECK(refused.error().message.find("cpu, auto, cuda:0") != std::string::npos);
