@@ -120,13 +120,19 @@ class Arrays:
         self.owners = [one.owner for one in described]
 
 
+def _whole(name: str, number: Any, bits: int) -> int:
+    """`number`, which must fit into an unsigned C number of so many bits."""
+    if isinstance(number, bool) or not isinstance(number, numbers.Integral) or not 0 <= number < 1 << bits:
+        raise ValueError(f"{name} is a whole number from 0 to 2**{bits} - 1, not {number!r}")
+    return int(number)
+
+
 def _options(samples: int, step: int, learning_rate: float, reduce: str, priority: int) -> _library.PushOptions:
-    for name, number in (("samples", samples), ("step", step)):
-        if not isinstance(number, numbers.Integral) or number < 0:
-            raise ValueError(f"{name} is a number from 0 on, not {number!r}")
     if reduce not in _REDUCE:
         raise ValueError(f"reduce is one of {', '.join(_REDUCE)}, not {reduce!r}")
-    return _library.PushOptions(_REDUCE[reduce], int(samples), int(step), float(learning_rate), int(priority))
+    return _library.PushOptions(
+        _REDUCE[reduce], _whole("samples", samples, 64), _whole("step", step, 64), float(learning_rate), int(priority)
+    )
 
 
 class Store:
@@ -235,7 +241,7 @@ class Store:
     ) -> Handle:
         """Contributes to the keys' next round. samples: this contribution's weight in a mean; 0 takes part and adds
         nothing. step: a number that all workers of a round have alike, from 0 on. learning_rate: of this step, for the
-        servers' optimizer; the same on all workers. reduce: "auto" (mean for keys with an optimizer, else sum), "sum",
+        servers' optimizer; a float32, the same on all workers. reduce: "auto" (mean for keys with an optimizer, else sum), "sum",
         "mean". priority: higher goes first. wait=False returns at once: wait for the handle, or wait_all(), before the
         arrays change."""
         options = _options(samples, step, learning_rate, reduce, priority)
@@ -355,7 +361,7 @@ class Store:
         from_ = Arrays(*_entries(keys, values, "init_state"), is_written=False)
         if len(updates) != from_.count:
             raise ValueError(f"init_state: {from_.count} keys and {len(updates)} numbers of updates")
-        counts = (ctypes.c_uint64 * from_.count)(*updates)
+        counts = (ctypes.c_uint64 * from_.count)(*[_whole("updates", one, 64) for one in updates])
         self._call(lambda at: self._library.dtkv_init_state(at, from_.count, from_.keys, which, from_.arrays, counts))
 
     def set_gradient_compression(self, spec: str) -> None:
@@ -378,14 +384,16 @@ class Store:
         """To be called before each epoch, 0 included: workers join and leave here. Blocks until all have arrived.
         dtkv.Leave: this worker was removed; stop training and exit with 0."""
         out = _library.ViewOut()
-        self._call(lambda at: self._library.dtkv_epoch_boundary(at, int(epoch), ctypes.byref(out)))
+        number = _whole("epoch", epoch, 32)
+        self._call(lambda at: self._library.dtkv_epoch_boundary(at, number, ctypes.byref(out)))
         return View(
             out.generation, out.rank, out.num_workers, out.epoch, bool(out.changed), bool(out.rolled_back)
         )
 
     def progress(self, epoch: int, step: int) -> None:
         """Reports to the supervisor which epoch and step, both from 0 on, this worker is at; cheap."""
-        self._call(lambda at: self._library.dtkv_progress(at, int(epoch), int(step)), interruptibly=False)
+        place = _whole("epoch", epoch, 32), _whole("step", step, 64)
+        self._call(lambda at: self._library.dtkv_progress(at, *place), interruptibly=False)
 
     def report(self, **values: float) -> None:
         """Figures for people, in `dtctl status`: report(train_loss=0.3, learning_rate=0.1). The latest of each name is

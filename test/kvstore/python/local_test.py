@@ -149,6 +149,13 @@ class Values(unittest.TestCase):
             lambda: self.store.pushpull({"a": a}, {"b": a}),
             lambda: self.store.push("a", a, samples=-1),
             lambda: self.store.push("a", a, samples=np.ones(1)),
+            lambda: self.store.push("a", a, samples=True),
+            lambda: self.store.push("a", a, samples=2**64),
+            lambda: self.store.pushpull("a", a, step=2**70),
+            lambda: self.store.epoch_boundary(-1),
+            lambda: self.store.epoch_boundary(2**32),
+            lambda: self.store.progress(0, -1),
+            lambda: self.store.init_state("a", 1, a, updates=[-1]),
             lambda: self.store.push("a", a, reduce="median"),
         ):
             self.assertRaises(ValueError, wrong)
@@ -160,6 +167,7 @@ class Values(unittest.TestCase):
         ):
             self.assertRaises(TypeError, wrong)
         self.store.push("a", a, samples=0)
+        self.store.push("a", a, samples=2**64 - 1, step=np.int64(3))
 
     def test_errors_are_classes_with_the_librarys_sentence(self):
         self.store.init({"w": np.ones(3, np.float32)})
