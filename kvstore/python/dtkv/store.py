@@ -122,7 +122,7 @@ class Arrays:
 
 def _whole(name: str, number: Any, bits: int) -> int:
     """`number`, which must fit into an unsigned C number of so many bits."""
-    if isinstance(number, bool) or not isinstance(number, numbers.Integral) or not 0 <= number < 1 << bits:
+    if isinstance(number, bool) or not isinstance(number, numbers.Integral) or not 0 <= int(number) < 1 << bits:
         raise ValueError(f"{name} is a whole number from 0 to 2**{bits} - 1, not {number!r}")
     return int(number)
 
@@ -133,6 +133,20 @@ def _options(samples: int, step: int, learning_rate: float, reduce: str, priorit
     return _library.PushOptions(
         _REDUCE[reduce], _whole("samples", samples, 64), _whole("step", step, 64), float(learning_rate), int(priority)
     )
+
+
+class _Call:
+    """A call of the store, from before it has its turn until it is over."""
+
+    __slots__ = ("_is_open", "thread")
+
+    def __init__(self) -> None:
+        self.thread = threading.current_thread().name
+        self._is_open = {0: True}
+
+    def take(self) -> bool:
+        """True for the first caller: the one that runs the call, or gives it up."""
+        return self._is_open.pop(0, False)
 
 
 class Store:
@@ -153,9 +167,15 @@ class Store:
         self._pointer: Optional[int] = None
         self._process = os.getpid()
         self._is_foreign = False
-        self._lock = threading.Lock()
-        self._holder = ""
+        self._calls: Dict[_Call, None] = {}
+        """The first one uses the store."""
         self._pending: Dict[int, List[Any]] = {}
+        """The arrays of the operations under way."""
+        self._begun: List[Tuple[ctypes.c_uint64, List[Any]]] = []
+        self._waited: List[Tuple[int, int]] = []
+        """Handles with arrays, and handles with results, on their way to _pending and _failed: see _adopt."""
+        self._failed: Dict[int, Error] = {}
+        """What the operations' waits are to raise."""
         self._allocated: Dict[int, Any] = {}
         self._unused: List[int] = []
         made = ctypes.c_void_p()
@@ -164,10 +184,16 @@ class Store:
             raise InvalidUse("this process has a store of the job already: a worker has one; close it before you make another")
         self._is_dist = named.startswith("dist")
         name = named.encode()
-        self._enter(is_open=False)
-        self._run_and_leave(lambda: self._library.dtkv_create(name, ctypes.byref(made)), interruptibly=True)
-        self._pointer = made.value
         _stores.add(self)
+
+        def create(_: Any) -> int:
+            try:
+                code: int = self._library.dtkv_create(name, ctypes.byref(made))
+            finally:
+                self._pointer = made.value
+            return code
+
+        self._call(create, is_open=False)
 
     def _is_of_the_job(self) -> bool:
         return self._is_dist and self._pointer is not None and not self._is_foreign
@@ -307,7 +333,9 @@ class Store:
         """Waits for all operations, at most `timeout` seconds, and raises the first one's error."""
         ends = None if timeout is None else time.monotonic() + timeout
         first: Optional[Exception] = None
-        for number in list(self._pending):
+        if self._begun or self._waited:
+            self._call(lambda at: 0, interruptibly=False)
+        for number in [*self._failed, *self._pending]:
             try:
                 self._wait(number, None if ends is None else max(0.0, ends - time.monotonic()))
             except Exception as error:  # each of them is waited for
@@ -410,20 +438,20 @@ class Store:
         does nothing, nor does a call in a forked child."""
         if self._pointer is None or self._is_foreign:
             return
-        self._enter(patience=2.0)
-        at, self._pointer = self._pointer, None
-        self._free_unused(at)
-        for address, last_use in self._allocated.items():
-            last_use.detach()
-            self._library.dtkv_keep(at, address)
-        self._allocated.clear()
 
-        def destroy() -> int:
-            self._library.dtkv_destroy(at)
-            self._pending.clear()
+        def destroy(at: Any) -> int:
+            for address, last_use in self._allocated.items():
+                last_use.detach()
+                self._library.dtkv_keep(at, address)
+            self._allocated.clear()
+            try:
+                self._library.dtkv_destroy(at)
+            finally:
+                self._pointer = None
+                self._pending.clear()
             return 0
 
-        self._run_and_leave(destroy, interruptibly=not sys.is_finalizing())
+        self._call(destroy, interruptibly=not sys.is_finalizing(), patience=2.0)
 
     def __enter__(self) -> "Store":
         return self
@@ -436,7 +464,7 @@ class Store:
                 raise
 
     def __del__(self) -> None:
-        if getattr(self, "_pointer", None) is not None and not self._is_foreign and not self._lock.locked():
+        if getattr(self, "_pointer", None) is not None and not self._is_foreign and not self._calls:
             self.close()
 
     def __reduce__(self) -> Any:
@@ -444,77 +472,102 @@ class Store:
 
     # ---------------------------------------------------------------- calls
 
-    def _enter(self, is_open: bool = True, patience: float = 0.0) -> None:
-        """Takes the store for this thread."""
+    def _enter(self, call: _Call, is_open: bool = True, patience: float = 0.0) -> None:
+        """Waits for the call's turn. A signal's handler may raise after any step, also after the one that took the turn:
+        the caller's `finally` takes the call out of _calls, whether it is there or not."""
         if self._is_foreign:
             raise InvalidUse(f"this store belongs to process {self._process}; a forked child cannot use it")
-        me = threading.current_thread().name
-        is_mine = self._lock.acquire(timeout=patience) if patience > 0 else self._lock.acquire(blocking=False)
-        if not is_mine:
-            raise RuntimeError(
-                f"the thread '{self._holder}' is using this store: '{me}' cannot use it before that call is over"
-            )
+        ends = time.monotonic() + patience
+        self._calls[call] = None
+        while True:
+            first = list(self._calls)[0]
+            if first is call:
+                break
+            if time.monotonic() >= ends:
+                raise RuntimeError(
+                    f"the thread '{first.thread}' is using this store: '{call.thread}' cannot use it before that call is over"
+                )
+            time.sleep(0.01)
         if is_open and self._pointer is None:
-            self._lock.release()
             raise InvalidUse("this store is closed")
-        self._holder = me
+        self._adopt()
+
+    def _adopt(self) -> None:
+        """Notes which operations are under way and which are over, also for a call whose signal's handler raised in
+        between: arrays are noted before libdtkv has them."""
+        while self._begun:
+            handle, owners = self._begun[0]
+            if handle.value:
+                self._pending[handle.value] = owners
+            del self._begun[0]
+        while self._waited:
+            number, code = self._waited[0]
+            if code != _TIMEOUT:
+                if code:
+                    self._failed.setdefault(number, from_code(code, _library.last_error()))
+                self._pending.pop(number, None)
+            del self._waited[0]
 
     def _ask(self, function: str) -> Any:
-        self._enter()
+        call = _Call()
         try:
+            self._enter(call)
             return getattr(self._library, function)(self._pointer)
         finally:
-            self._lock.release()
+            self._calls.pop(call, None)
 
-    def _call(self, function: Callable[[Any], Any], interruptibly: bool = True) -> None:
-        """Calls `function` with the store; raises its error."""
-        self._enter()
-        at = self._pointer
-        self._free_unused(at)
-        self._run_and_leave(lambda: function(at), interruptibly)
+    def _call(
+        self, function: Callable[[Any], Any], interruptibly: bool = True, is_open: bool = True, patience: float = 0.0
+    ) -> None:
+        """Calls `function` with the store; raises its error. If a signal's handler raises while it runs, it goes on in its
+        own thread, and the store is free when it is done."""
+        call = _Call()
+        result: List[Any] = []
+        is_done = threading.Event()
 
-    def _run_and_leave(self, function: Callable[[], Any], interruptibly: bool) -> None:
-        """Runs `function` and gives the store back, also if a signal's handler raises while it runs: then it goes on in
-        its own thread, and the store is free when it is done."""
-        if not interruptibly or threading.current_thread() is not threading.main_thread():
+        def run() -> None:
+            if not call.take():
+                return
             try:
-                code = function()
-                message = _library.last_error() if code else ""
+                code = function(self._pointer)
+                result.append(from_code(code, _library.last_error()) if code else None)
+            except BaseException as error:
+                result.append(error)
             finally:
-                self._lock.release()
-        else:
-            result: List[Tuple[int, str]] = []
-            is_done = threading.Event()
+                self._calls.pop(call, None)
+                is_done.set()
 
-            def run() -> None:
+        try:
+            self._enter(call, is_open, patience)
+            self._free_unused(self._pointer)
+            if interruptibly and threading.current_thread() is threading.main_thread():
                 try:
-                    code = function()
-                    result.append((code, _library.last_error() if code else ""))
-                finally:
-                    self._lock.release()
-                    is_done.set()
-
-            try:
-                threading.Thread(target=run, name=self._holder, daemon=True).start()
-            except RuntimeError:  # no thread starts while the interpreter ends, since Python 3.12
+                    threading.Thread(target=run, name=call.thread, daemon=True).start()
+                except RuntimeError:  # no thread starts while the interpreter ends, since Python 3.12
+                    run()
+                while not is_done.wait(_LOOK_EVERY):
+                    pass
+            else:
                 run()
-            while not is_done.wait(_LOOK_EVERY):
-                pass
-            code, message = result[0]
-        if code:
-            raise from_code(code, message)
+        finally:
+            if call.take():
+                self._calls.pop(call, None)
+        if result[0] is not None:
+            raise result[0]
 
     def _begin(self, function: Callable[[Any, Any], Any], used: List[Arrays], wait: bool) -> Handle:
         number = ctypes.c_uint64()
-        self._enter()
+        call = _Call()
         try:
+            self._enter(call)
             self._free_unused(self._pointer)
+            self._begun.append((number, [one.owners for one in used]))
             code = function(self._pointer, ctypes.byref(number))
             if code:
                 raise from_code(code, _library.last_error())
-            self._pending[number.value] = [one.owners for one in used]
+            self._adopt()
         finally:
-            self._lock.release()
+            self._calls.pop(call, None)
         handle = Handle(self, number.value)
         if wait:
             handle.wait()
@@ -540,19 +593,26 @@ class Store:
                 turn = 0.0 if left is None else left
             if left is not None:
                 turn = max(turn, 1e-6)  # 0 is no limit
-            self._enter()
+            call = _Call()
+            code, message = 0, ""
             try:
-                if number not in self._pending:
-                    return  # wait_all or an earlier wait had it
-                code = self._library.dtkv_wait(self._pointer, number, turn)
-                message = _library.last_error() if code else ""
-                if code != _TIMEOUT:
-                    del self._pending[number]
+                self._enter(call)
+                if number in self._pending:
+                    # From C to C: no signal's handler runs before the result is noted.
+                    one = map(self._library.dtkv_wait, (self._pointer,), (number,), (turn,))
+                    self._waited.extend(zip((number,), one))
+                    code = self._waited[-1][1]
+                    message = _library.last_error() if code else ""
+                    self._adopt()
+                error = self._failed.get(number)
             finally:
-                self._lock.release()
+                self._calls.pop(call, None)
+            if error is not None:
+                del self._failed[number]
+                raise error
             if code == 0:
-                return
-            if code != _TIMEOUT or (left is not None and left <= turn):
+                return  # done, now or by wait_all or an earlier wait
+            if left is not None and left <= turn:
                 raise from_code(code, message)
 
     def _free_unused(self, at: Any) -> None:
@@ -575,7 +635,7 @@ def _at_exit() -> None:
     """Says goodbye, unless the program ends by an exception with operations under way: others may never answer them."""
     has_failed = hasattr(sys, "last_type")
     for store in list(_stores):
-        if not store._lock.locked() and not (has_failed and store._pending):
+        if not store._calls and not (has_failed and (store._pending or store._begun)):
             store.close()
 
 

@@ -2,6 +2,8 @@
 """A worker of two, with a server: arrays that the program drops, signals, threads and errors while a call waits for the
 other worker. Ends with 0 if all of it holds. waits.py NAMES: initialises only these keys on worker 1, and a and b on worker 0."""
 
+import gc
+import mmap
 import os
 import signal
 import sys
@@ -11,6 +13,7 @@ import time
 import numpy as np
 
 import dtkv
+from dtkv import _library
 
 kv = dtkv.Store()
 COUNT = 20_000
@@ -60,7 +63,7 @@ def signals():
             handle.wait(0.01)
         except RuntimeError as busy:  # the barrier's thread is still in it
             check("is using this store" in str(busy), busy)
-        while kv._lock.locked():
+        while kv._calls:
             time.sleep(0.01)
     else:
         time.sleep(1.5)
@@ -68,6 +71,37 @@ def signals():
         kv.barrier()
     handle.wait()
     check(out.tolist() == [2.0] * 4, out)
+
+
+def interrupted():
+    """A signal's handler raises when libdtkv has an operation and its call returns, and the arrays are unmapped at once:
+    the answer comes later."""
+    memory, keys = [mmap.mmap(-1, 8 * COUNT) for _ in range(20)], ["late%d" % i for i in range(20)]
+    values = [np.frombuffer(one) for one in memory]
+    kv.init(keys, values)
+    del memory
+    if kv.rank == 0:
+        real = _library.library().dtkv_pushpull
+
+        def faulty(*arguments):
+            real(*arguments)
+            raise Alarm
+
+        _library.library().dtkv_pushpull = faulty
+        try:
+            kv.pushpull(keys, values)
+        except Alarm:
+            pass
+        _library.library().dtkv_pushpull = real
+        del values
+        gc.collect()
+        kv.barrier()
+        kv.wait_all()
+        check(kv._pending == {}, kv._pending)
+    else:
+        kv.barrier()
+        kv.pushpull(keys, values)
+        check(values[0].tolist() == [0.0] * COUNT)
 
 
 def threads():
@@ -178,7 +212,7 @@ def main():
     kv.init({"w": np.zeros(8, "f4")})
     kv.init({"mean": np.zeros(2)}, auxiliary=True)
     kv.epoch_boundary(0)
-    for part in (dropped_arrays, signals, threads, timeouts, halves, mismatches, second_store):
+    for part in (dropped_arrays, signals, interrupted, threads, timeouts, halves, mismatches, second_store):
         part()
         kv.barrier()
         print(f"{part.__name__}: well", flush=True)

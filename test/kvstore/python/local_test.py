@@ -6,7 +6,9 @@ Run by ctest with PYTHONPATH and DTKV_LIBRARY; by hand the same way: python3 loc
 import array
 import contextlib
 import ctypes
+import functools
 import gc
+import mmap
 import os
 import pathlib
 import pickle
@@ -17,6 +19,7 @@ import sys
 import threading
 import time
 import unittest
+import weakref
 
 import numpy as np
 
@@ -389,7 +392,7 @@ class ThreadsAndSignals(unittest.TestCase):
         with self.a_barrier_that_lasts(0.5):
             waiting = threading.Thread(target=self.store.barrier, name="trainer")
             waiting.start()
-            while not self.store._lock.locked():
+            while not self.store._calls:
                 time.sleep(0.001)
             with self.assertRaisesRegex(RuntimeError, "'trainer' is using this store: 'MainThread' cannot"):
                 self.store.epoch_boundary(0)
@@ -403,7 +406,7 @@ class ThreadsAndSignals(unittest.TestCase):
                 self.store.barrier()
             with self.assertRaisesRegex(RuntimeError, "is using this store"):
                 self.store.rank
-            while self.store._lock.locked():
+            while self.store._calls:
                 time.sleep(0.01)
         self.assertEqual(self.store.rank, 0)
 
@@ -440,6 +443,117 @@ class ThreadsAndSignals(unittest.TestCase):
             os._exit(code)
         self.assertEqual(os.waitpid(pid, 0)[1], 0)
         self.assertEqual(self.store.rank, 0)
+
+
+class Alarm(Exception):
+    pass
+
+
+def raise_alarm(*_):
+    raise Alarm
+
+
+class Faults(unittest.TestCase):
+    """A signal's handler raises when a function of libdtkv has returned."""
+
+    def setUp(self):
+        self.store = dtkv.Store()
+        self.addCleanup(self.store.close)
+        self.store.init({"w": np.zeros(1024, "f4")})
+        self.store.set_optimizer("sgd momentum=0.9")
+        self.store.epoch_boundary(0)
+
+    def raising(self, name):
+        def function(real, *arguments):
+            real(*arguments)
+            raise Alarm
+
+        return instead_of(name, function)
+
+    def works(self, store):
+        value = np.ones(1024, "f4")
+        store.pushpull("w", value, learning_rate=1)
+        self.assertEqual((store._pending, store._begun, store._waited, store._failed, store._calls), ({}, [], [], {}, {}))
+
+    def test_arrays_belong_to_the_store_until_the_operation_is_waited_for(self):
+        for name, call in (
+            ("dtkv_push", lambda a: self.store.push("w", a)),
+            ("dtkv_pull", lambda a: self.store.pull("w", a)),
+            ("dtkv_pushpull", lambda a: self.store.pushpull("w", a)),
+            ("dtkv_wait", lambda a: self.store.pushpull("w", a)),
+            ("dtkv_wait", lambda a: self.store.pushpull("w", a, wait=False).wait()),
+        ):
+            memory = mmap.mmap(-1, 4096)
+            value = np.frombuffer(memory, "f4")
+            is_there = weakref.ref(value)
+            del memory
+            with self.raising(name):
+                with self.assertRaises(Alarm):
+                    call(value)
+            del value
+            gc.collect()
+            self.assertIsNotNone(is_there(), f"after {name} the array may be unmapped, and libdtkv has it")
+            self.store.wait_all()
+            gc.collect()
+            self.assertIsNone(is_there(), name)
+            self.works(self.store)
+
+    def test_the_store_works_after_a_fault_in_any_call(self):
+        w = np.ones(1024, "f4")
+        for name, call in (
+            ("dtkv_init", lambda: self.store.init("v", w)),
+            ("dtkv_set_optimizer", lambda: self.store.set_optimizer("sgd momentum=0.9")),
+            ("dtkv_optimizer", self.store.optimizer),
+            ("dtkv_pull_state", lambda: self.store.pull_state("w", 1, w)),
+            ("dtkv_init_state", lambda: self.store.init_state("w", 1, w, updates=[0])),
+            ("dtkv_set_gradient_compression", lambda: self.store.set_gradient_compression("none")),
+            ("dtkv_barrier", self.store.barrier),
+            ("dtkv_finish_steps", self.store.finish_steps),
+            ("dtkv_finish_epoch", self.store.finish_epoch),
+            ("dtkv_epoch_boundary", lambda: self.store.epoch_boundary(1)),
+            ("dtkv_progress", lambda: self.store.progress(0, 0)),
+            ("dtkv_report", lambda: self.store.report(loss=1)),
+            ("dtkv_allocate", lambda: self.store.allocate(4)),
+            ("dtkv_rank", lambda: self.store.rank),
+        ):
+            with self.raising(name):
+                with self.assertRaises(Alarm, msg=name):
+                    call()
+            self.works(self.store)
+
+    def test_a_fault_in_the_first_and_the_last_call(self):
+        with self.raising("dtkv_create"):
+            with self.assertRaises(Alarm):
+                dtkv.Store("local")
+        kept = self.store.allocate(4)
+        for name in ("dtkv_keep", "dtkv_destroy"):
+            with self.raising(name):
+                with self.assertRaises(Alarm):
+                    self.store.close()
+        self.store.close()
+        kept[:] = 1
+        with self.assertRaisesRegex(dtkv.InvalidUse, "closed"):
+            self.store.rank
+
+    def test_an_error_is_not_lost_if_a_handler_raises_when_the_wait_returns(self):
+        """The wait is a sleep that the signal ends with -1, as C's next step; Python's handler comes after it."""
+        sleep = ctypes.CDLL(None)["usleep"]
+        sleep.argtypes = [ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_double]
+        handle = self.store.push("w", np.ones(1024, "f4"), wait=False)
+        library = _library.library()
+        real, before = library.dtkv_wait, signal.signal(signal.SIGALRM, raise_alarm)
+        self.addCleanup(signal.signal, signal.SIGALRM, before)
+        library.dtkv_wait = functools.partial(sleep, 10_000_000)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            with self.assertRaises(Alarm):
+                handle.wait()
+        finally:
+            library.dtkv_wait = real
+        with self.assertRaises(dtkv.Internal):
+            handle.wait()
+        handle.wait()
+        self.works(self.store)
 
 
 class Program(unittest.TestCase):
