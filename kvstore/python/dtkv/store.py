@@ -153,8 +153,9 @@ class Store:
     """A connection to the job's kvstore, or a store of this process alone.
 
     type: "dist_sync", "dist_async" (under dtlaunch), "local" or "device"; None: "dist_sync" in a job with servers, else
-    "local". Raises dtkv.Error if the servers cannot be reached, ImportError if libdtkv is not found. One store for each
-    process of a job, used by one thread at a time.
+    "local". Raises dtkv.Error if the servers cannot be reached, ImportError if libdtkv is not found. A process has one
+    store for its life, also alone, and any number of "local" ones; in an interactive interpreter alone, where cells are
+    run again, any number. Used by one thread at a time.
 
     Keys and arrays of a call are given in one of three ways: push("w", a), push(["w", "b"], [a, b]) or
     push({"w": a, "b": b}). push("w", [a0, a1]) is one contribution by arrays of several devices: their sum. A key is a
@@ -180,9 +181,12 @@ class Store:
         self._unused: List[int] = []
         made = ctypes.c_void_p()
         named = type or _default_type()
-        if named.startswith("dist") and any(one._is_of_the_job() for one in _stores):
-            raise InvalidUse("this process has a store of the job already: a worker has one; close it before you make another")
-        self._is_dist = named.startswith("dist")
+        is_the_process = type not in ("local", "device")
+        is_free = not named.startswith("dist") and hasattr(sys, "ps1")
+        if is_the_process and _made and not is_free:
+            raise InvalidUse(
+                "a process has one store for its life: start each fold as a job of its own, or give type='local'"
+            )
         name = named.encode()
         _stores.add(self)
 
@@ -191,12 +195,11 @@ class Store:
                 code: int = self._library.dtkv_create(name, ctypes.byref(made))
             finally:
                 self._pointer = made.value
+                if is_the_process and self._pointer is not None:
+                    _made.append(True)
             return code
 
         self._call(create, is_open=False)
-
-    def _is_of_the_job(self) -> bool:
-        return self._is_dist and self._pointer is not None and not self._is_foreign
 
     # ---------------------------------------------------------------- who this worker is
 
@@ -624,9 +627,12 @@ class Store:
 
 
 _stores: "weakref.WeakSet[Store]" = weakref.WeakSet()
+_made: List[bool] = []
+"""Not empty: this process has had its store."""
 
 
 def _in_forked_child() -> None:
+    _made.clear()
     for store in list(_stores):
         store._is_foreign = True
 

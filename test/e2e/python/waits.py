@@ -194,13 +194,15 @@ def different_names(names):
 
 
 def second_store():
-    """A worker has one store: another one would wait for servers that do not answer it."""
+    """A worker has one store for its life: another one would wait for servers that do not answer it."""
+    begin = time.monotonic()
     try:
         dtkv.Store()
     except dtkv.InvalidUse as error:
-        check("a store of the job already" in str(error), error)
+        check("a process has one store for its life" in str(error), error)
     else:
         raise AssertionError("a second store")
+    check(time.monotonic() - begin < 1)
     dtkv.Store("local").close()
 
 
@@ -216,6 +218,8 @@ def main():
         part()
         kv.barrier()
         print(f"{part.__name__}: well", flush=True)
+    kv.close()
+    second_store()
 
 
 main()

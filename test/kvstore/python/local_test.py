@@ -75,8 +75,7 @@ class Values(unittest.TestCase):
         self.store = dtkv.Store("local")
         self.addCleanup(self.store.close)
 
-    def test_a_store_of_this_process_has_one_worker(self):
-        self.assertEqual(self.store.type, "local")
+    def test_a_local_store_has_one_worker(self):
         self.assertEqual((self.store.rank, self.store.num_workers, self.store.is_lead), (0, 1, True))
         self.assertFalse(self.store.is_newcomer)
 
@@ -457,7 +456,7 @@ class Faults(unittest.TestCase):
     """A signal's handler raises when a function of libdtkv has returned."""
 
     def setUp(self):
-        self.store = dtkv.Store()
+        self.store = dtkv.Store("local")
         self.addCleanup(self.store.close)
         self.store.init({"w": np.zeros(1024, "f4")})
         self.store.set_optimizer("sgd momentum=0.9")
@@ -597,6 +596,22 @@ class Program(unittest.TestCase):
     def test_a_store_that_nobody_closes_ends_with_the_program(self):
         done = self.run_python("import dtkv\ns = dtkv.Store()\nt = dtkv.Store('local')\nt.loop = t")
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+
+    def test_a_store_alone_is_local(self):
+        self.assertEqual(self.run_python("import dtkv; print(dtkv.Store().type)").stdout, "local\n")
+
+    def test_a_process_has_one_store_for_its_life(self):
+        made = "import dtkv, os, sys\nkv = dtkv.Store()\n"
+        sentence = "a process has one store for its life: start each fold as a job of its own, or give type='local'"
+        for again in ("dtkv.Store()", "kv.close(); dtkv.Store()", "dtkv.Store('dist_sync')"):
+            done = self.run_python(made + again)
+            self.assertEqual(done.stderr.splitlines()[-1:], ["dtkv.errors.InvalidUse: " + sentence], again)
+        for again in ("dtkv.Store('local')", "dtkv.Store('device')", "sys.ps1 = '>>> '; dtkv.Store()"):
+            self.assertEqual(self.run_python(made + again).stderr, "", again)
+        for first in ("dtkv.Store('local')", "os.environ['DTKV_LIBRARY']"):
+            self.assertEqual(self.run_python(f"import dtkv, os\n{first}\ndtkv.Store()").stderr, "", first)
+        child = "pid = os.fork()\nif not pid: dtkv.Store(); os._exit(0)\nsys.exit(os.waitpid(pid, 0)[1] != 0)"
+        self.assertEqual(self.run_python(made + child).returncode, 0)
 
     def test_an_exception_comes_out_as_it_is(self):
         done = self.run_python("import dtkv\nwith dtkv.Store() as s:\n    raise KeyError('mine')")
