@@ -152,8 +152,10 @@ bool Workers::member_arrived(Worker& w, const Arrive& m) {
     job_.boundary.await_release(w.id);
     return false;
   }
-  w.why = fmt::format("it came to epoch {} while the job is in epoch {}", m.epoch,
-                      job_.boundary.epoch()->value);
+  w.why = fmt::format(
+      "it came to epoch {} while the job is in epoch {}: go on with view.epoch + 1, or use "
+      "kv.epochs()",
+      m.epoch, job_.boundary.epoch()->value);
   job_.note(Note::kFailure, "wrong_epoch",
             fmt::format("worker {} on {} is stopped: {}", w.id, w.host, w.why), w.host, w.id);
   job_.add(Stop{{Role::kWorker, w.id.value}, w.host});

@@ -4,8 +4,7 @@
     with dtkv.Store() as kv:                       # alone: a store of this process; under dtlaunch: the job's
         kv.init({"w": w})
         kv.set_optimizer("sgd momentum=0.9")
-        for epoch in range(10):
-            view = kv.epoch_boundary(epoch)        # workers join and leave here
+        for view in kv.epochs(10):                 # workers join and leave here
             kv.pull({"w": w})
             for step, (x, y) in enumerate(batches(view)):
                 kv.pushpull({"w": gradient(w, x, y)}, {"w": w}, samples=len(x), step=step, learning_rate=0.1)

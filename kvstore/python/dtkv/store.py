@@ -15,10 +15,10 @@ import sys
 import threading
 import time
 import weakref
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _library, arrays
-from .errors import Error, InvalidUse, Timeout, from_code
+from .errors import Error, InvalidUse, Leave, Rollback, Timeout, from_code
 
 Key = Union[str, int]
 Keys = Union[Key, Sequence[Key], Mapping[Any, Any]]
@@ -164,6 +164,8 @@ class Store:
     """
 
     def __init__(self, type: Optional[str] = None) -> None:  # noqa: A002
+        self.left = False
+        """Whether this worker was removed from the job: epochs() has ended, and the program should exit with 0."""
         self._library = _library.library()
         self._pointer: Optional[int] = None
         self._process = os.getpid()
@@ -177,6 +179,8 @@ class Store:
         """Handles with arrays, and handles with results, on their way to _pending and _failed: see _adopt."""
         self._failed: Dict[int, Error] = {}
         """What the operations' waits are to raise."""
+        self._is_lost = False
+        """A server was lost since the last boundary."""
         self._allocated: Dict[int, Any] = {}
         self._unused: List[int] = []
         made = ctypes.c_void_p()
@@ -411,12 +415,30 @@ class Store:
         """This worker has made its last push of this epoch."""
         self._call(self._library.dtkv_finish_epoch)
 
+    def epochs(self, count: int, begin: int = 0) -> Iterator[View]:
+        """The epochs to run, `begin` to count - 1, each with its view: workers join and leave between them. A newcomer
+        begins with the others' epoch. Ends early, with `left`, when this worker was removed. After dtkv.Rollback (a server
+        was lost) `continue`: the epoch of the newest checkpoint comes next."""
+        epoch = begin
+        while epoch < count:
+            try:
+                view = self.epoch_boundary(epoch)
+            except Leave:
+                self.left = True
+                return
+            if view.epoch >= count:
+                return
+            yield view
+            epoch = view.epoch if self._is_lost else view.epoch + 1
+
     def epoch_boundary(self, epoch: int) -> View:
-        """To be called before each epoch, 0 included: workers join and leave here. Blocks until all have arrived.
+        """To be called before each epoch, 0 included: workers join and leave here. Blocks until all have arrived. The next
+        one is that of the view's epoch + 1: a newcomer begins with the others' epoch. epochs() does all that.
         dtkv.Leave: this worker was removed; stop training and exit with 0."""
         out = _library.ViewOut()
         number = _whole("epoch", epoch, 32)
         self._call(lambda at: self._library.dtkv_epoch_boundary(at, number, ctypes.byref(out)))
+        self._is_lost = False
         return View(
             out.generation, out.rank, out.num_workers, out.epoch, bool(out.changed), bool(out.rolled_back)
         )
@@ -507,9 +529,14 @@ class Store:
             number, code = self._waited[0]
             if code != _TIMEOUT:
                 if code:
-                    self._failed.setdefault(number, from_code(code, _library.last_error()))
+                    self._failed.setdefault(number, self._error(code))
                 self._pending.pop(number, None)
             del self._waited[0]
+
+    def _error(self, code: int) -> Error:
+        """The exception for what libdtkv has returned just now."""
+        self._is_lost = self._is_lost or code == Rollback.code
+        return from_code(code, _library.last_error())
 
     def _ask(self, function: str) -> Any:
         call = _Call()
@@ -533,7 +560,7 @@ class Store:
                 return
             try:
                 code = function(self._pointer)
-                result.append(from_code(code, _library.last_error()) if code else None)
+                result.append(self._error(code) if code else None)
             except BaseException as error:
                 result.append(error)
             finally:
@@ -567,7 +594,7 @@ class Store:
             self._begun.append((number, [one.owners for one in used]))
             code = function(self._pointer, ctypes.byref(number))
             if code:
-                raise from_code(code, _library.last_error())
+                raise self._error(code)
             self._adopt()
         finally:
             self._calls.pop(call, None)

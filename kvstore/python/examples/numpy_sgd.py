@@ -50,20 +50,15 @@ def main():
         kv.init({"w": w})
         kv.init({"loss": np.zeros(1)}, auxiliary=True)  # no optimizer: a sum over the workers
         kv.set_optimizer("sgd momentum=0.9")
-        epoch = 0
-        while epoch < options.epochs:
+        for view in kv.epochs(options.epochs):  # workers join and leave here
             try:
-                view = kv.epoch_boundary(epoch)  # workers join and leave here
                 kv.pull("w", w)
                 loss = train(kv, view, w, x, y)
-            except dtkv.Rollback:  # a server was lost: the next boundary says which epoch comes again
+            except dtkv.Rollback:  # a server was lost: the epoch of the newest checkpoint comes again
                 continue
-            except dtkv.Leave:  # this worker was removed
-                return
             if kv.is_lead:
                 kv.report(train_loss=loss)
                 print(f"epoch {view.epoch}: loss {loss:.4f}, {view.num_workers} workers")
-            epoch = view.epoch + 1
 
 
 if __name__ == "__main__":

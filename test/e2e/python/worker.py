@@ -44,12 +44,7 @@ def main():
     kv.init({"w": w})
     kv.set_optimizer("sgd momentum=0.9")
     rows = Rows(torch.ones(4 * options.steps_per_epoch, 100))
-    epoch = 0
-    while epoch < options.epochs:
-        try:
-            view = kv.epoch_boundary(epoch)
-        except dtkv.Leave:
-            break
+    for view in kv.epochs(options.epochs):
         kv.pull({"w": w})
         loader = DataLoader(rows, batch_size=4, num_workers=2, multiprocessing_context=options.start)
         batches = iter(loader)
@@ -60,7 +55,7 @@ def main():
             gradient = np.tile(x.mean(0).numpy() * np.float32(1e-3), (10, 1))
             kv.pushpull({"w": gradient}, {"w": w}, samples=len(x), step=step, learning_rate=0.1)
             time.sleep(options.step_ms / 1000)
-        epoch = view.epoch + 1
+    assert kv.left
     kv.close()
 
 

@@ -95,6 +95,39 @@ class Values(unittest.TestCase):
         self.store.finish_epoch()
         self.assertEqual(self.store.epoch_boundary(1).epoch, 1)
 
+    def test_epochs_are_those_of_the_views(self):
+        self.assertEqual([view.epoch for view in self.store.epochs(3)], [0, 1, 2])
+        self.assertEqual([view.epoch for view in self.store.epochs(3, begin=2)], [2])
+        self.assertEqual(list(self.store.epochs(0)), [])
+        self.assertFalse(self.store.left)
+        # A newcomer's boundary comes back with the others' epoch, one after the loss of a server with an earlier one.
+        comes, asked = iter([7, 8, 8, 9]), []
+
+        def boundary(real, at, epoch, view):
+            asked.append(epoch)
+            return real(at, next(comes), view)
+
+        def lose_servers(real, *arguments):
+            real(*arguments)
+            return dtkv.Rollback.code
+
+        self.store.init({"w": np.zeros(1)})
+        with instead_of("dtkv_epoch_boundary", boundary):
+            for turn, view in enumerate(self.store.epochs(10)):
+                with instead_of("dtkv_wait", lose_servers) if turn == 1 else contextlib.nullcontext():
+                    try:
+                        self.store.pushpull("w", np.ones(1))
+                    except dtkv.Rollback:
+                        self.assertEqual(turn, 1)
+                        continue
+        self.assertEqual(asked, [0, 8, 8, 9])
+        comes = iter([12])
+        with instead_of("dtkv_epoch_boundary", boundary):
+            self.assertEqual(list(self.store.epochs(10)), [])
+        with instead_of("dtkv_epoch_boundary", lambda real, *arguments: dtkv.Leave.code):
+            self.assertEqual(list(self.store.epochs(10)), [])
+        self.assertTrue(self.store.left)
+
     def test_calls_go_on_where_no_thread_starts(self):
         def refuse(thread):
             raise RuntimeError("can't create new thread at interpreter shutdown")  # Python 3.12
