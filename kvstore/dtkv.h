@@ -123,7 +123,8 @@ DTKV_API int dtkv_array_from_dlpack(const void* tensor, void* stream, dtkv_array
 DTKV_API int dtkv_array_from_dlpack_versioned(const struct DLManagedTensorVersioned* tensor,
                                               void* stream, dtkv_array* out, int* is_read_only);
 
-/* Options of a push. Contributors of one round must agree on step and learning rate. */
+/* Options of a push. Contributors of one round must agree on step and learning rate. A round in
+ * which all have 0 samples, or are refused, makes no step; without optimizer its value is zeros. */
 typedef struct dtkv_push_options {
   int reduce;          /* dtkv_reduce */
   uint64_t samples;    /* weight for mean; 0 adds nothing but still takes part in the round */

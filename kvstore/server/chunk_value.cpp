@@ -84,7 +84,7 @@ std::string ChunkValue::refusal(const data::Header& header, const Payload& paylo
 
 std::string ChunkValue::nonfinite_in(const data::Header& header, const Payload& payload,
                                      const SharedBuffers& shared) {
-  if (!context_.refuse_nonfinite || header.samples == 0) return {};
+  if (!context_.refuse_nonfinite || header.samples == 0 || !is_parameter()) return {};
   const data::Codec codec = payload_codec(header);
   std::size_t count = 0;
   if (shared.in && shared.in_is_on_device)
@@ -242,7 +242,7 @@ ChunkValue::Applied ChunkValue::apply(std::span<std::byte* const> places) {
   applied.wrong = std::exchange(wrong_, {});
   if (applied.wrong.empty()) applied.is_there = apply_parts(places);
   if (is_on_device()) finish_on_device(places, applied);
-  context_.nonfinite += engine_.take_nonfinite();
+  count_nonfinite_of(engine_.take_nonfinite());
   auto [sum, last] = sum_.take();
   engine_.give(std::move(sum));
   engine_.give(std::move(last));
@@ -293,7 +293,10 @@ void ChunkValue::show() {
 bool ChunkValue::apply_parts(std::span<std::byte* const> places) {
   if (context_.deterministic) prepare_in_order();
   const Reduction reduction = contributions();
-  if (reduction.addends.empty()) return false;
+  if (reduction.addends.empty()) {
+    if (!uses_optimizer() && elements_ > 0) publish(zeros());
+    return false;
+  }
   const auto& first = parts_.front();
   if (uses_optimizer()) {
     update_with(reduction, first.header.learning_rate);
@@ -320,6 +323,12 @@ bool ChunkValue::apply_parts(std::span<std::byte* const> places) {
     engine_.count(dtype_, out.data(), elements_);
   publish(std::exchange(out, Payload()));
   return false;
+}
+
+Payload ChunkValue::zeros() {
+  Payload zeros = context_.pool->take(bytes());
+  std::fill_n(zeros.data(), zeros.size(), std::byte{0});
+  return engine_.bring(std::move(zeros));
 }
 
 /// The open round's contributions with their weights. Deterministic: in worker id order; the sum,
@@ -365,7 +374,7 @@ void ChunkValue::sum_shared(const Reduction& reduction, std::span<std::byte* con
     context_.block.assign(reduction.addends.begin(), reduction.addends.end());
     for (auto& addend : context_.block) addend.data += at;
     part.addends = context_.block;
-    context_.nonfinite += reduce(dtype_, part, result.data(), bytes / width);
+    count_nonfinite_of(reduce(dtype_, part, result.data(), bytes / width));
     for (std::byte* place : places) hand_out(place + at, context_.block, result.data(), bytes);
     kernels().copy_streaming(value_->data() + at, result.data(), bytes);
   }

@@ -113,7 +113,7 @@ class ChunkValue {
   [[nodiscard]] Payload take(std::size_t bytes);
   /// Why the payload of a contribution is malformed; empty: it is valid.
   [[nodiscard]] static std::string refusal(const data::Header& header, const Payload& payload);
-  /// With refuse_nonfinite: an error with the number of infinite and NaN elements of a
+  /// With refuse_nonfinite: an error with the number of infinite and NaN elements of a parameter's
   /// contribution, which are counted; empty: there are none.
   [[nodiscard]] std::string nonfinite_in(const data::Header& header, const Payload& payload,
                                          const SharedBuffers& shared);
@@ -154,6 +154,10 @@ class ChunkValue {
   };
 
   [[nodiscard]] bool uses_optimizer() const { return context_.optimizer && is_parameter(); }
+  /// Statistics and masks may be infinite: elements of gradients alone are counted.
+  void count_nonfinite_of(std::size_t found) {
+    if (is_parameter()) context_.nonfinite += found;
+  }
   /// Whether the contribution asks for a mean, else for a sum.
   [[nodiscard]] bool is_mean(const data::Header& header) const;
   /// Why `header` does not fit the round's first part; empty: it does.
@@ -171,6 +175,8 @@ class ChunkValue {
   /// True: the value was written to `places` as well.
   bool apply_parts(std::span<std::byte* const> places);
   Reduction contributions();
+  /// The value of a round in which no contribution had samples.
+  Payload zeros();
   void sum_shared(const Reduction& reduction, std::span<std::byte* const> places);
   void update_with(const Reduction& gradient, float learning_rate);
   void add_async(const std::byte* gradient, std::byte* place);

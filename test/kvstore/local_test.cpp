@@ -26,6 +26,24 @@ TEST_CASE("local: one worker's store has the same rounds, means and optimizers",
   }
 }
 
+TEST_CASE("local: without samples there is no step, and without an optimizer the value is zeros",
+          "[local]") {
+  dtkv::KVStore store("local");
+  std::vector<float> weights(2, 3);
+  std::vector<float> mean(2, 3);
+  std::vector<float> g(2, 5);
+  store.init({{"mean", mean}}, DTKV_KEY_AUXILIARY);
+  CHECK_THROWS_AS(store.init({{"none", mean}}, 4), dtkv::Error);
+  store.pushpull({{"mean", g}}, {{"mean", mean}}, {});
+  CHECK(mean == g);
+  store.pushpull({{"mean", g}}, {{"mean", mean}}, {.samples = 0});
+  CHECK(mean == std::vector<float>(2, 0));
+  store.init({{"w", weights}});
+  store.set_optimizer("sgd");
+  store.pushpull({{"w", g}}, {{"w", weights}}, {.samples = 0, .learning_rate = 1});
+  CHECK(weights == std::vector<float>(2, 3));
+}
+
 TEST_CASE("local: gradients are compressed with the servers' arithmetic", "[local]") {
   dtkv::KVStore store("local");
   std::vector<float> values(5, 0);

@@ -334,3 +334,113 @@ TEST_CASE("chunk value: what is not finite in an only contribution is counted", 
   bench.push(0, 1, std::numeric_limits<float>::quiet_NaN());
   CHECK(bench.shard_.nonfinite() == kElements);
 }
+
+TEST_CASE("chunk value: statistics may be infinite, gradients may not", "[shard]") {
+  ShardOptions options = ShardBench::options();
+  options.refuse_nonfinite = true;
+  const bool is_auxiliary = GENERATE(false, true);
+  CAPTURE(is_auxiliary);
+  ShardBench bench(options);
+  bench.commit(1, {0, 1});
+  bench.init(0, 0, is_auxiliary ? data::kAuxiliary : 0);
+  bench.take();
+  const float infinite = -std::numeric_limits<float>::infinity();
+  bench.push(0, 1, infinite);
+  bench.push(1, 1, infinite);
+  const auto answers = bench.take();
+  REQUIRE(answers.size() == 2);
+  for (const auto& answer : answers) {
+    if (is_auxiliary)
+      CHECK(ShardBench::floats(answer.payload) == std::vector<float>(kElements, infinite));
+    else
+      CHECK(ShardBench::code(answer) == data::Code::kNonfinite);
+  }
+  CHECK(bench.shard_.nonfinite() == (is_auxiliary ? 0 : 2 * kElements));
+}
+
+TEST_CASE("chunk value: a round in which nobody has samples is zeros, or no step", "[shard]") {
+  const bool deterministic = GENERATE(false, true);
+  const bool uses_optimizer = GENERATE(false, true);
+  const std::uint8_t flags = GENERATE(std::uint8_t{0}, std::uint8_t{data::kAuxiliary});
+  if (uses_optimizer && flags != 0) return;
+  CAPTURE(deterministic, uses_optimizer, int{flags});
+  ShardBench bench(deterministic);
+  bench.commit(1, {0, 1});
+  bench.init(0, 3, flags);
+  if (uses_optimizer) bench.set_optimizer(0, "sgd");
+  bench.take();
+  for (std::uint64_t round = 1; round <= 3; ++round) {
+    const bool has_samples = round != 2;
+    for (std::uint32_t w = 0; w < 2; ++w) {
+      auto header = bench.push_header(w, round);
+      header.samples = has_samples ? 1 : 0;
+      header.reduce = data::Reduce::kMean;
+      header.learning_rate = uses_optimizer ? 1.0F : 0.0F;
+      bench.say(header, ShardBench::bytes({5, 5, 5}));
+    }
+    const auto answers = bench.take();
+    REQUIRE(answers.size() == 2);
+    const float steps = round < 3 ? 1 : 2;
+    const float want = uses_optimizer ? 3 - 5 * steps : has_samples ? 5 : 0;
+    for (const auto& answer : answers)
+      CHECK(ShardBench::floats(answer.payload) == std::vector<float>(kElements, want));
+  }
+}
+
+namespace {
+
+/// What `workers` workers get of an auxiliary key to which each of them pushes `values`.
+template <class T>
+std::vector<T> exchanged(data::Dtype dtype, std::uint32_t workers, const std::vector<T>& values) {
+  ShardBench bench;
+  std::vector<std::uint32_t> ids(workers);
+  for (std::uint32_t w = 0; w < workers; ++w) ids[w] = w;
+  bench.commit(1, ids);
+  const auto say = [&](data::Header header) {
+    header.dtype = dtype;
+    Payload payload(values.size() * sizeof(T));
+    std::memcpy(payload.data(), values.data(), payload.size());
+    bench.say(header, std::move(payload));
+  };
+  data::Header init;
+  init.type = data::Type::kInit;
+  init.samples = values.size();
+  init.flags = data::kAuxiliary;
+  say(init);
+  bench.take();
+  for (const std::uint32_t w : ids) say(bench.push_header(w, 1));
+  const auto answers = bench.take();
+  REQUIRE(answers.size() == workers);
+  std::vector<T> got(values.size());
+  for (const auto& answer : answers) {
+    REQUIRE(answer.payload.size() == got.size() * sizeof(T));
+    std::memcpy(got.data(), answer.payload.data(), answer.payload.size());
+  }
+  return got;
+}
+
+}  // namespace
+
+TEST_CASE("chunk value: equal float32 numbers have themselves as the mean, exchanged as float64",
+          "[shard]") {
+  CHECK(rc::check([] {
+    const auto workers = *rc::gen::inRange(2U, 12U);
+    const auto bits =
+        *rc::gen::container<std::vector<std::uint32_t>>(100, rc::gen::arbitrary<std::uint32_t>());
+    std::vector<double> values = {std::numeric_limits<float>::max(),
+                                  std::numeric_limits<float>::lowest(),
+                                  std::numeric_limits<float>::denorm_min()};
+    for (const std::uint32_t one : bits) {
+      float value = 0;
+      std::memcpy(&value, &one, sizeof value);
+      if (value == value) values.push_back(double{value});
+    }
+    RC_ASSERT(exchanged(data::Dtype::kFloat64, workers, values) == values);
+  }));
+}
+
+TEST_CASE("chunk value: integers of an auxiliary key are added exactly", "[shard]") {
+  const std::vector<std::int64_t> values = {std::int64_t{1} << 59, -7, 9007199254740993};
+  CHECK(exchanged(data::Dtype::kInt64, 3, values) ==
+        std::vector<std::int64_t>{3 * (std::int64_t{1} << 59), -21, 3 * 9007199254740993});
+}
