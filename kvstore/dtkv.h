@@ -89,8 +89,10 @@ enum dtkv_device {
 
 enum dtkv_key_flags {
   DTKV_KEY_PARAMETER = 0,
-  DTKV_KEY_AUXILIARY = 1 /* e.g. BatchNorm statistics: mean (integers: sum), no optimizer, never
-                            compressed; in rounds of all workers, in dist_async as well */
+  DTKV_KEY_AUXILIARY = 1, /* e.g. BatchNorm statistics: mean (integers: sum), no optimizer, never
+                             compressed; in rounds of all workers, in dist_async as well */
+  DTKV_KEY_TRANSIENT = 2  /* may be added: not in checkpoints, so that after DTKV_ROLLBACK and in a
+                             resumed job the key does not exist until it is created again */
 };
 
 /* An array of the caller. The call's work on the array comes after the work that is on `stream` at
@@ -172,15 +174,17 @@ DTKV_API int dtkv_broadcast(dtkv_store* store, size_t n, const char* const* keys
                             const dtkv_array* values);
 /* Memory for gradients and values, zeroed and page-aligned. Pushes from it and pulls into it need
  * no copy if worker and server are on one host; otherwise it is ordinary memory. Allocate few large
- * blocks: each needs a file descriptor. Valid until dtkv_free or dtkv_destroy. */
+ * blocks: with servers each needs a file descriptor. Valid until dtkv_free or dtkv_destroy. */
 DTKV_API int dtkv_allocate(dtkv_store* store, size_t bytes, void** out);
 /* Frees memory from dtkv_allocate. DTKV_INVALID, and the memory stays, while an operation on it is
  * under way. */
 DTKV_API int dtkv_free(dtkv_store* store, void* memory);
-/* Memory from dtkv_allocate then stays valid after dtkv_destroy, until the process ends. For
- * languages whose arrays may outlive the store. */
+/* Memory from dtkv_allocate then stays valid after dtkv_destroy, until dtkv_unkeep. For languages
+ * whose arrays may outlive the store. */
 DTKV_API int dtkv_keep(dtkv_store* store, const void* memory);
 /* Waits for an operation, at most timeout_s (<= 0: the store's own deadline). DTKV_TIMEOUT: it is
+/* Frees memory that dtkv_keep kept, also after dtkv_destroy, from any thread. */
+DTKV_API int dtkv_unkeep(const void* memory);
  * still under way, and may be waited for again. With any other result it is over. */
 DTKV_API int dtkv_wait(dtkv_store* store, dtkv_handle handle, double timeout_s);
 DTKV_API int dtkv_wait_all(dtkv_store* store, double timeout_s);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <map>
 #include <mutex>
 #include <new>
 #include <stdexcept>
@@ -72,12 +73,15 @@ int fail(const StoreError& error) noexcept {
   return fail(static_cast<int>(error.code), error.message);
 }
 
-/// Until the process ends.
-void keep(std::shared_ptr<const void> memory) {
-  static std::mutex mutex;
-  static std::vector<std::shared_ptr<const void>> kept;
-  const std::lock_guard lock(mutex);
-  kept.push_back(std::move(memory));
+/// Memory that outlives its store, by address. Never destroyed: the process may end at any time.
+struct Kept {
+  std::mutex mutex;
+  std::map<const void*, std::shared_ptr<const void>> owners;
+  std::uint32_t forks = dt::kv::fork_count();
+};
+Kept& kept() {
+  static auto* const all = new Kept;
+  return *all;
 }
 
 /// A caller's mistake.
@@ -291,7 +295,7 @@ int dtkv_init(dtkv_store* store, size_t n, const char* const* keys, const dtkv_a
   return with_store(store, [&](Store& in) {
     const auto names = keys_of(n, keys);
     const auto arrays = arrays_of(n, values);
-    if (key_flags != DTKV_KEY_PARAMETER && key_flags != DTKV_KEY_AUXILIARY)
+    if ((key_flags & ~(DTKV_KEY_AUXILIARY | DTKV_KEY_TRANSIENT)) != 0)
       throw Misuse("unknown key flags");
     return in.init(names, arrays, static_cast<std::uint8_t>(key_flags));
   });
@@ -350,9 +354,19 @@ int dtkv_keep(dtkv_store* store, const void* memory) {
   return with_store(store, [&](Store& in) {
     auto owner = in.owner_of(memory);
     if (!owner) throw Misuse("this memory was not allocated by the store");
-    keep(std::move(owner));
+    const std::lock_guard lock(kept().mutex);
+    kept().owners[memory] = std::move(owner);
     return Status();
   });
+}
+
+// Finalizers call it between another call's failure and the question for its message: it leaves
+// that.
+int dtkv_unkeep(const void* memory) {
+  if (kept().forks != dt::kv::fork_count())
+    return fail(DTKV_INVALID, "a forked child cannot free memory of its parent");
+  const std::lock_guard lock(kept().mutex);
+  return kept().owners.erase(memory) > 0 ? DTKV_OK : fail(DTKV_INVALID, "this memory was not kept");
 }
 
 int dtkv_wait(dtkv_store* store, dtkv_handle handle, double timeout_s) {

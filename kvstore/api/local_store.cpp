@@ -96,7 +96,7 @@ class LocalStore final : public Store, private Answers {
     return ++last_handle_;
   }
   StoreResult<void*> allocate(std::size_t bytes) override {
-    auto memory = SharedMemory::create(bytes, true);
+    auto memory = SharedMemory::anonymous(bytes);
     if (!memory) return store_error(memory.error());
     memories_.push_back(std::move(*memory));
     return memories_.back()->bytes().data();

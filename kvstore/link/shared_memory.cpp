@@ -21,8 +21,10 @@ constexpr std::size_t kPage = 4096;
 constexpr std::size_t kLargePage = std::size_t{2} << 20;
 constexpr const char* kName = "dtkv";
 
+/// Without a descriptor (-1): fresh memory.
 Result<std::byte*> map(int fd, std::size_t size) {
-  void* at = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  const int kind = fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED;
+  void* at = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, kind, fd, 0);
   if (at == MAP_FAILED) return tl::unexpected(errno_error(errno, "map shared memory"));
   (void)::madvise(at, size, MADV_HUGEPAGE);
   return static_cast<std::byte*>(at);
@@ -64,6 +66,13 @@ Result<std::shared_ptr<SharedMemory>> SharedMemory::create(std::size_t size, boo
   const std::string token = fresh_nonce();
   std::memcpy(*at + usable, token.data(), token.size());
   return std::shared_ptr<SharedMemory>(new SharedMemory(std::move(fd), *at, usable));
+}
+
+Result<std::shared_ptr<SharedMemory>> SharedMemory::anonymous(std::size_t size) {
+  const std::size_t usable = round_up(std::max<std::size_t>(size, 1));
+  auto at = map(-1, usable + kPage);
+  if (!at) return tl::unexpected(at.error());
+  return std::shared_ptr<SharedMemory>(new SharedMemory(io::Fd(), *at, usable));
 }
 
 Result<std::shared_ptr<SharedMemory>> SharedMemory::open(const data::ShareMemory& told) {

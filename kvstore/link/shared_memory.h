@@ -25,6 +25,8 @@ class SharedMemory {
   /// `size` bytes, zeroed, page-aligned, sealed against shrinking. The kernel assigns pages when
   /// they are touched; with `reserve` at once, so that a lack of memory is an error here.
   [[nodiscard]] static Result<std::shared_ptr<SharedMemory>> create(std::size_t size, bool reserve);
+  /// The same for this process and those it forks: it needs no descriptor, and nobody opens it.
+  [[nodiscard]] static Result<std::shared_ptr<SharedMemory>> anonymous(std::size_t size);
   /// Another process's memory; the error is why it cannot be opened.
   [[nodiscard]] static Result<std::shared_ptr<SharedMemory>> open(const data::ShareMemory& told);
   ~SharedMemory();
@@ -44,7 +46,7 @@ class SharedMemory {
  private:
   SharedMemory(io::Fd fd, std::byte* begin, std::size_t size);
 
-  io::Fd fd_;  ///< Only for memory from create().
+  io::Fd fd_;  ///< Of memory from create() alone.
   std::optional<ClosedInChild> closed_in_child_;
   std::byte* begin_;
   std::size_t size_;  ///< Without the token's page after it.

@@ -118,6 +118,7 @@ enum class Code : std::uint8_t {
 
 enum Flags : std::uint8_t {
   kAuxiliary = 1,    ///< kInit: mean without optimizer.
+  kTransient = 2,    ///< kInit: not in checkpoints.
   kAsync = 2,        ///< kPush, kPushPull: applied on arrival; `round` counts the worker's pushes.
   kStepsOnly = 1,    ///< kFinish: parameters are finished; auxiliary keys are still to come.
   kAtBoundary = 2,   ///< kFinish: the sender is at the boundary, and creates no key before it.

@@ -24,8 +24,9 @@ std::uint64_t chunk_key(const data::Header& header) {
 }
 
 std::string describe(const data::KeySpec& key) {
-  return fmt::format("{} elements of {}{}", key.count, name_of(key.dtype),
-                     key.flags & data::kAuxiliary ? ", auxiliary" : "");
+  return fmt::format("{} elements of {}{}{}", key.count, name_of(key.dtype),
+                     key.flags & data::kAuxiliary ? ", auxiliary" : "",
+                     key.flags & data::kTransient ? ", transient" : "");
 }
 
 std::string origin(std::optional<WorkerId> creator) {
@@ -43,7 +44,7 @@ std::string refusal(const data::KeySpec& key) {
   if (!is_supported(key.dtype))
     return fmt::format("key '{}': float32, float64 and int64 keys are supported, not dtype {}",
                        name, static_cast<int>(key.dtype));
-  if ((key.flags & ~data::kAuxiliary) != 0)
+  if ((key.flags & ~(data::kAuxiliary | data::kTransient)) != 0)
     return fmt::format("key '{}': unknown flags {:#x}", name, static_cast<int>(key.flags));
   if (key.count > kMaxElements)
     return fmt::format("key '{}': {} elements are too many", name, key.count);
@@ -259,6 +260,7 @@ SavedLoop Shard::save() {
   if (context_.optimizer) saved.optimizer = to_string(*context_.optimizer);
   saved.chunks.reserve(chunks_.size());
   for (const auto& [key, chunk] : chunks_) {
+    if (chunk.is_transient) continue;
     SavedChunk one = chunk.value.save();
     one.key = KeyId(static_cast<std::uint32_t>(key >> 32));
     one.chunk = static_cast<std::uint32_t>(key);
@@ -432,8 +434,14 @@ bool Shard::add_chunk(const data::Header& header, ChunkValue value) {
 
 Shard::Chunk& Shard::keep_chunk(const data::Header& header, ChunkValue value) {
   const auto until = value.is_auxiliary() ? Members::Part::kEpoch : Members::Part::kSteps;
-  const auto added = chunks_.emplace(chunk_key(header),
-                                     Chunk{std::move(value), RoundMachine(until), 0, {}, {}, {}});
+  const auto added =
+      chunks_.emplace(chunk_key(header), Chunk{std::move(value),
+                                               RoundMachine(until),
+                                               (header.flags & data::kTransient) != 0,
+                                               0,
+                                               {},
+                                               {},
+                                               {}});
   return added.first->second;
 }
 

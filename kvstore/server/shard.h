@@ -130,6 +130,7 @@ class Shard {
   struct Chunk {
     ChunkValue value;
     RoundMachine rounds;
+    bool is_transient = false;  ///< Not in checkpoints.
     // The open round:
     std::size_t open_at = 0;  ///< Index in open_.
     std::vector<Waiting> waiting;

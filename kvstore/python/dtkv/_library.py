@@ -77,6 +77,7 @@ _FUNCTIONS = {
     "dtkv_allocate": (c_int, [_STORE, c_size_t, POINTER(c_void_p)]),
     "dtkv_free": (c_int, [_STORE, c_void_p]),
     "dtkv_keep": (c_int, [_STORE, c_void_p]),
+    "dtkv_unkeep": (c_int, [c_void_p]),
     "dtkv_wait": (c_int, [_STORE, c_uint64, c_double]),
     "dtkv_wait_all": (c_int, [_STORE, c_double]),
     "dtkv_set_optimizer": (c_int, [_STORE, c_char_p]),
@@ -133,6 +134,8 @@ def _load() -> ctypes.CDLL:
     if abi != ABI:
         raise ImportError(f"{where} has ABI {abi}, and this package of dtkv needs {ABI}: install both of one version")
     for name, (result, arguments) in _FUNCTIONS.items():
+        if not hasattr(library, name):
+            raise ImportError(f"{where} is older than this package: it has no {name}: install both of one version")
         function = getattr(library, name)
         function.restype = result
         function.argtypes = arguments

@@ -28,6 +28,7 @@ _REDUCE = {"auto": 0, "sum": 1, "mean": 2}
 _LOOK_EVERY = 0.1
 """Seconds between looks at signals while the main thread waits."""
 _AUXILIARY = 1
+_TRANSIENT = 2
 
 
 class View(NamedTuple):
@@ -245,12 +246,13 @@ class Store:
 
     # ---------------------------------------------------------------- values
 
-    def init(self, keys: Keys, values: Any = None, *, auxiliary: bool = False) -> None:
+    def init(self, keys: Keys, values: Any = None, *, auxiliary: bool = False, transient: bool = False) -> None:
         """Creates keys with rank 0's values; the others' sizes and types are compared. Keys that exist are not changed.
         `auxiliary`: no optimizer, never compressed, the mean of all workers (integers: the sum), e.g. BatchNorm
-        statistics. All workers call it."""
+        statistics. `transient`: not in checkpoints; after the loss of a server such keys are created again. All workers
+        call it."""
         what = Arrays(*_entries(keys, values, "init"), is_written=False)
-        flags = _AUXILIARY if auxiliary else 0
+        flags = (_AUXILIARY if auxiliary else 0) | (_TRANSIENT if transient else 0)
         self._call(lambda at: self._library.dtkv_init(at, what.count, what.keys, what.arrays, flags))
 
     def broadcast(self, keys: Keys, values: Any = None) -> None:
@@ -274,9 +276,9 @@ class Store:
     ) -> Handle:
         """Contributes to the keys' next round. samples: this contribution's weight in a mean; 0 takes part and adds
         nothing. step: a number that all workers of a round have alike, from 0 on. learning_rate: of this step, for the
-        servers' optimizer; a float32, the same on all workers. reduce: "auto" (mean for keys with an optimizer, else sum), "sum",
-        "mean". priority: higher goes first. wait=False returns at once: wait for the handle, or wait_all(), before the
-        arrays change."""
+        servers' optimizer; a float32, the same on all workers. reduce: "auto" (mean for keys with an optimizer, else
+        sum), "sum", "mean". priority: higher goes first. wait=False returns at once: wait for the handle, or wait_all(),
+        before the arrays change."""
         options = _options(samples, step, learning_rate, reduce, priority)
         what = Arrays(*_entries(keys, values, "push"), is_written=False)
         return self._begin(
@@ -352,8 +354,8 @@ class Store:
 
     def allocate(self, shape: Union[int, Sequence[int]], dtype: Any = "float32") -> Any:
         """A numpy array of zeros, of a shape and a type, in memory that servers of this host access without a copy.
-        Allocate few large ones: each needs a descriptor. The memory is freed with the last array that uses it. Forked
-        children share it."""
+        Allocate few large ones: in a job each needs a descriptor. The memory is freed with the last array that uses it.
+        Forked children share it."""
         import numpy
 
         like = numpy.empty(0, dtype=dtype)
@@ -466,8 +468,10 @@ class Store:
 
         def destroy(at: Any) -> int:
             for address, last_use in self._allocated.items():
-                last_use.detach()
-                self._library.dtkv_keep(at, address)
+                alive = last_use.detach()
+                if alive is not None:
+                    self._library.dtkv_keep(at, address)
+                    weakref.finalize(alive[0], self._library.dtkv_unkeep, address).atexit = False
             self._allocated.clear()
             try:
                 self._library.dtkv_destroy(at)
@@ -583,7 +587,7 @@ class Store:
             if call.take():
                 self._calls.pop(call, None)
         if result[0] is not None:
-            raise result[0]
+            raise result.pop()
 
     def _begin(self, function: Callable[[Any, Any], Any], used: List[Arrays], wait: bool) -> Handle:
         number = ctypes.c_uint64()
@@ -634,12 +638,13 @@ class Store:
                     code = self._waited[-1][1]
                     message = _library.last_error() if code else ""
                     self._adopt()
-                error = self._failed.get(number)
             finally:
                 self._calls.pop(call, None)
-            if error is not None:
-                del self._failed[number]
-                raise error
+            if number in self._failed:
+                try:
+                    raise self._failed[number]
+                finally:
+                    del self._failed[number]
             if code == 0:
                 return  # done, now or by wait_all or an earlier wait
             if left is not None and left <= turn:

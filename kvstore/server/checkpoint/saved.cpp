@@ -69,24 +69,30 @@ json parse_list(const Metadata& metadata, const std::string& name) {
 
 std::string format_keys(const std::vector<data::KeySpec>& keys) {
   json list = json::array();
-  for (const auto& key : keys)
-    list.push_back({escape(key.name), key.count, safetensors_name(key.dtype),
-                    (key.flags & data::kAuxiliary) != 0});
+  for (const auto& key : keys) {
+    if (key.flags & data::kTransient)
+      list.push_back(nullptr);
+    else
+      list.push_back({escape(key.name), key.count, safetensors_name(key.dtype),
+                      (key.flags & data::kAuxiliary) != 0});
+  }
   return list.dump();
 }
 
-std::vector<data::KeySpec> parse_keys(const Metadata& metadata) {
-  std::vector<data::KeySpec> keys;
+/// None: a transient key.
+std::vector<std::optional<data::KeySpec>> parse_keys(const Metadata& metadata) {
+  std::vector<std::optional<data::KeySpec>> keys;
   for (const auto& one : parse_list(metadata, "keys")) {
-    data::KeySpec key;
-    key.name = unescape(one.at(0).get<std::string>());
-    key.count = io::whole_number<std::uint64_t>(one.at(1));
+    auto& key = keys.emplace_back();
+    if (one.is_null()) continue;
+    key.emplace();
+    key->name = unescape(one.at(0).get<std::string>());
+    key->count = io::whole_number<std::uint64_t>(one.at(1));
     const auto name = one.at(2).get<std::string>();
     const auto dtype = dtype_of(name);
     if (!dtype) wrong("a key's dtype is " + name);
-    key.dtype = *dtype;
-    key.flags = one.at(3).get<bool>() ? data::kAuxiliary : 0;
-    keys.push_back(std::move(key));
+    key->dtype = *dtype;
+    key->flags = one.at(3).get<bool>() ? data::kAuxiliary : 0;
   }
   if (keys.size() > kMaxSavedKeys) wrong("it has too many keys");
   return keys;
@@ -221,15 +227,21 @@ void Checkpoint::take_file(const io::Manifest::File& named, const std::string& f
 
 void Checkpoint::take_pieces(const TensorFile& file) {
   if (&file == files_.front().get()) {
-    keys_ = parse_keys(file.metadata());
+    for (auto& key : parse_keys(file.metadata())) {
+      const auto number = static_cast<std::uint32_t>(keys_.size());
+      numbers_.push_back(key ? std::optional(number) : std::nullopt);
+      if (key) keys_.push_back(std::move(*key));
+    }
     optimizer_ = at(file.metadata(), "optimizer");
     pieces_.resize(keys_.size());
   }
   std::map<ChunkName, Piece> found;
   for (const auto& entry : file.entries()) {
     const ArrayName name = parse_name(entry.name);
-    if (name.chunk.first >= keys_.size()) wrong(entry.name + " is of no key");
-    if (entry.dtype != keys_[name.chunk.first].dtype) wrong(entry.name + " has another dtype");
+    const auto number =
+        name.chunk.first < numbers_.size() ? numbers_[name.chunk.first] : std::nullopt;
+    if (!number) wrong(entry.name + " is of no key");
+    if (entry.dtype != keys_[*number].dtype) wrong(entry.name + " has another dtype");
     Piece& piece = found[name.chunk];
     piece.file = &file;
     piece.entries[name.array] = &entry;
@@ -243,7 +255,7 @@ void Checkpoint::take_pieces(const TensorFile& file) {
         wrong(array->name + " has another size than its values");
     piece.chunk = name.second;
     if (const auto it = updates.find(name); it != updates.end()) piece.updates = it->second;
-    pieces_[name.first].push_back(piece);
+    pieces_[*numbers_[name.first]].push_back(piece);
   }
 }
 

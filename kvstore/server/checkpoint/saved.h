@@ -10,14 +10,15 @@
 /// and this metadata: format, epoch, generation, server, servers, step, optimizer (as
 /// dtkv_set_optimizer takes it; empty: none), updates ([[K, C, number], ...], only chunks with
 /// updates), and at server 0 keys ([["NAME", elements, "F32", is auxiliary], ...] in the order of
-/// K; bytes of a name that are not plain ASCII, and %, are %XX). A key's chunks in their order are
-/// the key's values.
+/// K; bytes of a name that are not plain ASCII, and %, are %XX; null: a transient key, which has no
+/// arrays). A key's chunks in their order are the key's values.
 #pragma once
 
 #include <array>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -79,7 +80,7 @@ class Checkpoint {
   [[nodiscard]] static Result<std::shared_ptr<const Checkpoint>> open(const std::string& folder);
 
   [[nodiscard]] const io::Manifest& manifest() const { return manifest_; }
-  /// By KeyId.
+  /// By KeyId; the saved keys are numbered anew, without the transient ones.
   [[nodiscard]] const std::vector<data::KeySpec>& keys() const { return keys_; }
   /// As dtkv_set_optimizer takes it; empty: none.
   [[nodiscard]] const std::string& optimizer() const { return optimizer_; }
@@ -104,6 +105,7 @@ class Checkpoint {
   io::Manifest manifest_;
   std::vector<std::unique_ptr<TensorFile>> files_;
   std::vector<data::KeySpec> keys_;
+  std::vector<std::optional<std::uint32_t>> numbers_;  ///< By the files' K: the index in keys_.
   std::string optimizer_;
   std::vector<std::vector<Piece>> pieces_;  ///< By key, in order.
 };

@@ -216,6 +216,8 @@ static void kept_memory_outlives_its_store(void) {
   dtkv_destroy(store);
   memset(kept, 7, 4096);
   CHECK(((char*)kept)[4095] == 7);
+  CHECK(dtkv_unkeep(kept) == DTKV_OK);
+  CHECK_REFUSED(dtkv_unkeep(kept), "not kept");
 }
 
 int main(void) {

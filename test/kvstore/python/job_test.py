@@ -1,7 +1,10 @@
 """dtkv.torch.Job in one process, beside torch.optim on the same model and data."""
 
 import contextlib
+import gc
 import io
+import os
+import pathlib
 import unittest
 
 import torch
@@ -64,6 +67,29 @@ class States(unittest.TestCase):
             self.assertEqual((ema.tolist(), best.item(), count.item()), ([3, 3, 3], 0.5, 9))
             with self.assertRaisesRegex(dtkv.InvalidUse, "after the first epoch"):
                 job.state("late", 1.0)
+
+
+class Memory(unittest.TestCase):
+    def test_closed_jobs_leave_nothing(self):
+        def used():
+            gc.collect()
+            pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+            return pages * os.sysconf("SC_PAGE_SIZE"), len(os.listdir("/proc/self/fd"))
+
+        def run(count):
+            for _ in range(count):
+                net = nn.Linear(128, 128)
+                with dt.Job(net, "sgd momentum=0.9", 0.1, type="local") as job:
+                    for _ in job.epochs(1):
+                        net(torch.ones(1, 128)).sum().backward()
+                        job.step(1)
+
+        run(50)
+        before, descriptors = used()
+        run(450)
+        after, left = used()
+        self.assertEqual(left, descriptors)
+        self.assertLess(after - before, 8 << 20)  # blocks of 450 jobs are 60 MB
 
 
 class Jobs(unittest.TestCase):

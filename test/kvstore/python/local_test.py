@@ -60,6 +60,11 @@ def addresses(call):
     return seen
 
 
+def is_mapped(address):
+    ranges = (line.split()[0].split("-") for line in pathlib.Path("/proc/self/maps").read_text().splitlines())
+    return any(int(begin, 16) <= address < int(end, 16) for begin, end in ranges)
+
+
 class OnlyDLPack:
     """An array of a package that is neither numpy nor torch."""
 
@@ -163,6 +168,15 @@ class Values(unittest.TestCase):
                 other.pull_state({"w": momentum}, 3)
             with self.assertRaises(ValueError):
                 other.init_state({"w": momentum}, 1, updates=[])
+
+    def test_transient_keys_are_like_others(self):
+        for auxiliary in (False, True):
+            key, value = f"t{auxiliary}", np.ones(2)
+            self.store.init(key, value, auxiliary=auxiliary, transient=True)
+            with self.assertRaises(dtkv.Mismatch):
+                self.store.init(key, value, auxiliary=auxiliary)
+            self.store.pushpull(key, value)
+            self.assertEqual(value.tolist(), [1, 1])
 
     def test_forms_of_keys_and_arrays(self):
         a, b = np.ones(2), np.ones(3)
@@ -376,16 +390,25 @@ class Arrays(unittest.TestCase):
 
     def test_memory_of_allocate_is_freed_with_its_last_array(self):
         before = len(os.listdir("/proc/self/fd"))
-        first = self.store.allocate(1 << 20)
-        view = first.reshape(4, -1)[1]
-        del first
-        gc.collect()
-        view[:] = 7
-        self.store.barrier()
-        self.assertEqual(len(os.listdir("/proc/self/fd")), before + 1)
-        del view
-        self.store.barrier()
-        self.assertEqual(len(os.listdir("/proc/self/fd")), before)
+        for is_open in (True, False):
+            if not is_open:
+                self.store = dtkv.Store("local")
+            first = self.store.allocate(1 << 20)
+            address = first.ctypes.data
+            view = first.reshape(4, -1)[1]
+            del first
+            gc.collect()
+            view[:] = 7
+            self.store.barrier() if is_open else self.store.close()
+            self.assertTrue(is_mapped(address))
+            self.assertEqual(len(os.listdir("/proc/self/fd")), before)
+            del view
+            if is_open:
+                self.store.barrier()
+            self.assertFalse(is_mapped(address), f"is_open={is_open}")
+            if is_open:
+                self.store.close()
+        self.store = dtkv.Store("local")
         self.assertRaises(TypeError, self.store.allocate, 4, "complex64")
 
     def test_memory_of_allocate_outlives_the_store(self):

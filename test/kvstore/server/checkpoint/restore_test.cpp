@@ -35,7 +35,9 @@ std::vector<float> train(kv::Store& store, std::uint32_t worker, const std::stri
   std::vector<float> weights(kCount, initial);
   std::vector<float> statistics(3, initial);
   std::vector<float> none;
+  std::vector<double> scratch(2000, initial);
   init(store, "weights \xff", weights);
+  init(store, "scratch", scratch, data::kAuxiliary | data::kTransient);
   init(store, "statistics", statistics, data::kAuxiliary);
   init(store, "none", none);
   must(store.set_optimizer(optimizer));
@@ -54,6 +56,8 @@ std::vector<float> train(kv::Store& store, std::uint32_t worker, const std::stri
       options.learning_rate = 0;
       for (float& s : statistics) s += weights[0];
       must(pushpull(store, "statistics", statistics, statistics, options));
+      std::fill(scratch.begin(), scratch.end(), worker);
+      must(pushpull(store, "scratch", scratch, scratch, options));
     }
   }
   weights.insert(weights.end(), statistics.begin(), statistics.end());
@@ -88,6 +92,9 @@ TEST_CASE("what begins with a checkpoint goes on bit by bit as if nothing had be
   auto checkpoint = kv::Checkpoint::open(path);
   if (!checkpoint) FAIL(checkpoint.error().message);
   CHECK((*checkpoint)->manifest().step == 102);  // epoch 1, step 2
+  std::vector<std::string> saved;
+  for (const auto& key : (*checkpoint)->keys()) saved.push_back(key.name);
+  CHECK(saved == std::vector<std::string>{"weights \xff", "statistics", "none"});
   Cluster second(servers, 2, true, true, false, [&](kv::ServerOptions& options) {
     options.loops = loops;
     options.shard.restore = *checkpoint;
