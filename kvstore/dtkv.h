@@ -131,7 +131,8 @@ typedef struct dtkv_push_options {
   int reduce;          /* dtkv_reduce */
   uint64_t samples;    /* weight for mean; 0 adds nothing but still takes part in the round */
   uint64_t step;       /* the trainer's step number */
-  float learning_rate; /* used by the server's optimizer; ignored for keys without one */
+  float learning_rate; /* used by the server's optimizer, for float64 keys too; ignored for keys
+                          without one */
   int priority;        /* higher goes first */
 } dtkv_push_options;
 
@@ -182,9 +183,9 @@ DTKV_API int dtkv_free(dtkv_store* store, void* memory);
 /* Memory from dtkv_allocate then stays valid after dtkv_destroy, until dtkv_unkeep. For languages
  * whose arrays may outlive the store. */
 DTKV_API int dtkv_keep(dtkv_store* store, const void* memory);
-/* Waits for an operation, at most timeout_s (<= 0: the store's own deadline). DTKV_TIMEOUT: it is
 /* Frees memory that dtkv_keep kept, also after dtkv_destroy, from any thread. */
 DTKV_API int dtkv_unkeep(const void* memory);
+/* Waits for an operation, at most timeout_s (<= 0: the store's own deadline). DTKV_TIMEOUT: it is
  * still under way, and may be waited for again. With any other result it is over. */
 DTKV_API int dtkv_wait(dtkv_store* store, dtkv_handle handle, double timeout_s);
 DTKV_API int dtkv_wait_all(dtkv_store* store, double timeout_s);
@@ -194,9 +195,10 @@ DTKV_API int dtkv_wait_all(dtkv_store* store, double timeout_s);
 DTKV_API int dtkv_wait_in_stream(dtkv_store* store, dtkv_handle handle, double timeout_s);
 
 /* `spec`: "sgd momentum=0.9 weight_decay=1e-4 nesterov=1", "adam beta1=0.9 beta2=0.999 eps=1e-8
- * weight_decay=0", "adamw ...". Applies to parameter keys. Equal to the present one: no change
- * (state stays); different while keys have state: DTKV_MISMATCH; while a push to a parameter key
- * waits for other workers' pushes: DTKV_INVALID. */
+ * weight_decay=0", "adamw ..." (weight_decay=0.01). DTKV_INVALID: a beta that is not in [0, 1),
+ * eps=0, nesterov=1 without momentum. Applies to parameter keys. Equal to the present one: no
+ * change (state stays); different while keys have state: DTKV_MISMATCH; while a push to a parameter
+ * key waits for other workers' pushes: DTKV_INVALID. */
 DTKV_API int dtkv_set_optimizer(dtkv_store* store, const char* spec);
 
 /* Writes the servers' optimizer, as dtkv_set_optimizer takes it, to `text`, with its final 0;

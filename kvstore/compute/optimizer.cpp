@@ -18,6 +18,14 @@ Result<double> parse_value(std::string_view word, std::string_view text) {
   return *value;
 }
 
+/// Why the rule cannot compute with its options; empty: it can.
+std::string_view refusal(const OptimizerSpec& spec) {
+  if (spec.beta1 >= 1 || spec.beta2 >= 1) return "a beta is at least 0 and less than 1";
+  if (spec.eps == 0) return "eps is more than 0";
+  if (spec.nesterov && spec.momentum == 0) return "nesterov=1 needs a momentum";
+  return {};
+}
+
 /// The memory of `state` for `elements` of T: zeroed at first; a copy if there is another
 /// reference.
 template <class T>
@@ -66,7 +74,7 @@ Result<OptimizerSpec> parse_optimizer(std::string_view text) {
       else if (word == "adam")
         spec.rule = OptimizerSpec::Rule::kAdam;
       else if (word == "adamw")
-        spec.rule = OptimizerSpec::Rule::kAdamW;
+        spec = {.rule = OptimizerSpec::Rule::kAdamW, .weight_decay = 0.01};
       else
         return fail(ErrorKind::kInvalid, "optimizer: '{}' is none of sgd, adam, adamw", word);
       continue;
@@ -95,6 +103,8 @@ Result<OptimizerSpec> parse_optimizer(std::string_view text) {
                   is_sgd ? "momentum, nesterov, weight_decay" : "beta1, beta2, eps, weight_decay");
   }
   if (!named) return fail(ErrorKind::kInvalid, "optimizer: give one of sgd, adam, adamw");
+  if (const auto why = refusal(spec); !why.empty())
+    return fail(ErrorKind::kInvalid, "optimizer: {}", why);
   return spec;
 }
 

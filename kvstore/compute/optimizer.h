@@ -28,8 +28,9 @@ struct OptimizerSpec {
   friend bool operator==(const OptimizerSpec&, const OptimizerSpec&) = default;
 };
 
-/// "sgd momentum=0.9 weight_decay=1e-4 nesterov=1", "adam beta1=0.9 ...", "adamw ...". The error
-/// names the word that is not understood and what would be.
+/// "sgd momentum=0.9 weight_decay=1e-4 nesterov=1", "adam beta1=0.9 ...", "adamw ...". Options
+/// that are not given have torch.optim's defaults. The error names the word that is not understood
+/// and what would be, or the option that no step can be made with.
 [[nodiscard]] Result<OptimizerSpec> parse_optimizer(std::string_view text);
 [[nodiscard]] std::string to_string(const OptimizerSpec& spec);
 /// How many arrays of OptimizerState the rule uses.

@@ -47,12 +47,15 @@ TEST_CASE("optimizer: the rules are those of torch.optim", "[optimizer]") {
     w -= 0.1 * (m / (1 - std::pow(0.9, t))) / (std::sqrt(v / (1 - std::pow(0.999, t))) + 1e-8);
   }
   CHECK(after_three("adamw weight_decay=0.01") == Approx(w).epsilon(1e-12));
+  CHECK(after_three("adamw") == Approx(w).epsilon(1e-12));
+  CHECK(after_three("adam beta1=0 beta2=0") < 1);
   CHECK(after_three("adam") < 1);
 }
 
 TEST_CASE("optimizer: a word that is not understood is named", "[optimizer]") {
   for (const char* bad : {"", "sgdd", "sgd momentum", "sgd momentum=x", "sgd beta1=0.9",
-                          "adam momentum=0.9", "sgd momentum=-1", "sgd momentum=nan"}) {
+                          "adam momentum=0.9", "sgd momentum=-1", "sgd momentum=nan",
+                          "adam beta1=1", "adamw beta2=1.5", "adam eps=0", "sgd nesterov=1"}) {
     const auto spec = parse_optimizer(bad);
     REQUIRE_FALSE(spec);
     CHECK(spec.error().message.find("optimizer") == 0);
