@@ -87,7 +87,8 @@ po::options_description describe(Options& o) {
   add("mom", real(o.mom, 0.9F), "momentum");
   add("wd", real(o.wd, 1e-4F), "weight decay");
   add("optimizer", text(o.optimizer, "SPEC"),
-      "the kvstore's optimizer in its own words, instead of sgd with --mom and --wd");
+      "instead of sgd: the kvstore's optimizer, with --mom and --wd where they are given, or with "
+      "words of its own");
   add("gc-type", text(o.gc_type, "CODEC")->default_value("none"),
       "compress pushed gradients: none, 1bit, 2bit, fp16 or bf16; never through shared memory");
   add("gc-threshold", po::value<float>()->value_name("X"),
@@ -167,8 +168,20 @@ Result<std::optional<Options>> parse(int argc, char** argv) {
   o.batch.seed = o.network.seed;
   o.batch.evaluates = !o.no_eval;
   if (o.dataset.empty()) o.dataset = o.data.empty() ? "generated" : "mnist";
-  if (o.optimizer.empty())
-    o.optimizer = fmt::format("sgd momentum={} weight_decay={}", o.mom, o.wd);
+  for (const auto& [name, rate] :
+       {std::pair("--lr", o.lr.rate), std::pair("--lr-factor", o.lr.factor)})
+    if (!std::isfinite(rate) || rate <= 0)
+      return fail(ErrorKind::kInvalid, "{} must be a number above 0", name);
+  std::string words;
+  if (o.optimizer.empty() || !values["mom"].defaulted())
+    words += fmt::format(" momentum={}", o.mom);
+  if (o.optimizer.empty() || !values["wd"].defaulted())
+    words += fmt::format(" weight_decay={}", o.wd);
+  if (!words.empty() && o.optimizer.find('=') != std::string::npos)
+    return fail(ErrorKind::kInvalid,
+                "--mom and --wd beside --optimizer '{}', which has words of its own: add{}",
+                o.optimizer, words);
+  o.optimizer = (o.optimizer.empty() ? "sgd" : o.optimizer) + words;
   return o;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -375,6 +376,9 @@ class Fit {
     Metrics all;
     Metrics shown;  // since the last progress line
     steps_began_ns_ = now_ns();
+    const auto& weights = parts_.replicas.front().flat.values;
+    if (!std::isfinite(metrics.loss) || !weights.isfinite().all().item<bool>())
+      throw Failure(not_finite(epoch, "the weights, or the loss of the evaluation, are"));
     std::int64_t shown_at = steps_began_ns_;
     for (std::uint32_t step = 0;; ++step) {
       BatchEnd batch_end;
@@ -441,6 +445,8 @@ class Fit {
     const Batch tensors(batch);
     const auto sizes = divide(batch.size(), parts_.loads);
     std::int64_t begin = 0;
+    if (!std::isfinite(metrics.loss))
+      throw Failure(not_finite(epoch, fmt::format("the loss of step {} is", step)));
     for (std::size_t r = 0; r < sizes.size(); ++r) {
       if (sizes[r] == 0) continue;
       auto& replica = parts_.replicas[r];
@@ -524,6 +530,13 @@ class Fit {
       options_.say(fmt::format("Warning: no checkpoint {}: {} before it are still being written",
                                path.string(), CheckpointWriter::kMaxWaiting));
     }
+  }
+
+  static Error not_finite(std::uint32_t epoch, std::string_view what) {
+    return {
+        ErrorKind::kInvalid,
+        fmt::format("Epoch[{}]: {} not finite: a lower --lr may help; checkpoints before it stay",
+                    epoch, what)};
   }
 
   /// False: too many files are still to be written.

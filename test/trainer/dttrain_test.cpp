@@ -91,6 +91,44 @@ TEST_CASE("dttrain goes on from a checkpoint as if it had never stopped") {
   CHECK(train("parts", sgd).says("the optimizer begins without the state of "));
 }
 
+TEST_CASE("dttrain --mom and --wd count beside an optimizer's name") {
+  Folder folder;
+  const std::pair<const char*, const char*> cases[] = {
+      {"", "sgd momentum=0.9 nesterov=0 weight_decay=0.0001"},
+      {"--mom 0.8", "sgd momentum=0.8 nesterov=0 weight_decay=0.0001"},
+      {"--optimizer sgd", "sgd momentum=0 nesterov=0 weight_decay=0"},
+      {"--optimizer sgd --mom 0.9 --wd 1e-4", "sgd momentum=0.9 nesterov=0 weight_decay=0.0001"},
+      {"--optimizer adam --wd 0.5", "adam beta1=0.9 beta2=0.999 eps=1e-08 weight_decay=0.5"}};
+  for (const auto& [options, text] : cases) {
+    const auto ended =
+        run("--network mlp --dataset generated --samples 64 --num-epochs 1 --no-eval " +
+            std::string(options) + " --model-prefix " + folder.file("net"));
+    INFO(ended.output);
+    REQUIRE(ended.exit_code() == 0);
+    CHECK(bytes_of(folder.file("net-0001.optimizer.safetensors")).find(text) != std::string::npos);
+  }
+}
+
+TEST_CASE("dttrain ends with an error when the loss is not finite, and leaves the last good file") {
+  const std::string how = GENERATE("", " --no-eval");
+  Folder folder;
+  const std::string base =
+      "--network mlp --dataset generated --samples 64 --model-prefix " + folder.file("net") + how;
+  REQUIRE(run(base + " --num-epochs 1").exit_code() == 0);
+  const auto good = bytes_of(folder.file("net-0001.safetensors"));
+  const auto ended = run(base + " --lr 3e38 --num-epochs 9 --load-epoch 1 --metrics-json " +
+                         folder.file("metrics"));
+  INFO(ended.output);
+  CHECK(ended.exit_code() == 1);
+  CHECK(ended.says("not finite"));
+  // An epoch has one step: the loss after it is the evaluation's, or the next epoch's.
+  CHECK(fs::exists(folder.file("net-0002.safetensors")) != how.empty());
+  CHECK_FALSE(fs::exists(folder.file("net-0003.safetensors")));
+  CHECK((bytes_of(folder.file("net-0001.safetensors")) == good));
+  for (const auto& line : json_lines(folder.file("metrics")))
+    CHECK_FALSE(line["train_loss"].is_null());
+}
+
 TEST_CASE("dttrain learns from gradients in one bit, in two or in sixteen") {
   for (const std::string how : {"1bit --lr 0.003", "2bit --gc-threshold 0.001", "fp16", "bf16"}) {
     Folder folder;
@@ -169,6 +207,14 @@ TEST_CASE("dttrain names what it cannot use") {
   CHECK(bad_option.says("--bogus"));
   CHECK(run("stray").exit_code() == 2);
   CHECK(run("--lr fast").exit_code() == 2);
+  for (const char* rate : {"--lr nan", "--lr 0", "--lr -1", "--lr inf", "--lr-factor nan"}) {
+    const auto ended = run(rate);
+    CHECK(ended.exit_code() == 2);
+    CHECK(ended.says("must be a number above 0"));
+  }
+  const auto twice = run("--optimizer 'sgd momentum=0.5' --wd 0.001");
+  CHECK(twice.exit_code() == 2);
+  CHECK(twice.says("has words of its own: add weight_decay=0.001"));
   CHECK(run("--gc-type 3bit").exit_code() == 2);
   CHECK(run("--gc-type 2bit --gc-threshold 0").exit_code() == 2);
   CHECK(run("--gc-type 1bit --gc-threshold inf").exit_code() == 2);
