@@ -25,7 +25,7 @@ struct LrOptions {
 
 /// The world sizes for an epoch's learning rate.
 struct Worlds {
-  std::uint32_t initial = 1;  ///< When the job began.
+  std::uint32_t initial = 1;  ///< When the training began, which a checkpoint goes on with.
   std::uint32_t last = 1;     ///< In the epoch before; the initial one for the first.
   std::uint32_t now = 1;
 };

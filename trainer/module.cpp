@@ -103,6 +103,7 @@ struct ModuleParts {
   std::vector<double> loads;             // one each
   std::vector<KeyTable> statistics;      // of BatchNorm, by replica
   GradientExchange* exchange = nullptr;  // while fit runs: new weights may still arrive
+  std::vector<float> worlds;             // kWorldsKey of the checkpoint that was loaded, or empty
 
   ModuleParts(std::vector<std::shared_ptr<Network>> networks, std::vector<double> by_load)
       : loads(std::move(by_load)) {
@@ -178,6 +179,19 @@ void must(const Result<void>& result) {
   if (!result) throw Failure(result.error());
 }
 
+/// In a checkpoint: the initial world and that of its last epoch; empty: it has none.
+Metadata metadata_of(const std::vector<float>& worlds) {
+  if (worlds.empty()) return {};
+  return {{kWorldsKey, fmt::format("{:.0f} {:.0f}", worlds[0], worlds[1])}};
+}
+std::vector<float> parse_worlds(std::string_view text) {
+  const auto initial = take_number<std::uint32_t>(text);
+  if (!text.empty()) text.remove_prefix(1);
+  const auto last = take_number<std::uint32_t>(text);
+  if (initial.value_or(0) == 0 || last.value_or(0) == 0) return {};
+  return {static_cast<float>(*initial), static_cast<float>(*last)};
+}
+
 // In a file of the optimizer's state.
 const std::string kUpdatesOf = "updates.";  // its metadata's, and the parameter's name
 std::string state_name(const std::string& parameter, int which) {
@@ -241,6 +255,7 @@ class Fit {
 
   void prepare() {
     worlds_ = torch::full({2}, static_cast<float>(kv_.num_workers()));
+    if (!parts_.worlds.empty()) worlds_.copy_(torch::tensor(parts_.worlds));
     steps_ = torch::zeros({kStepsSumSize}, torch::kLong);
     counts_ = torch::zeros({2}, torch::kLong);
     loss_ = torch::zeros({1});
@@ -361,6 +376,9 @@ class Fit {
       options_.say(fmt::format("Epoch[{}] Validation-accuracy={:.4f}", epoch, end.eval_accuracy));
     }
     end.is_lead = kv_.is_lead();
+    const auto& weights = parts_.replicas.front().flat.values;
+    if (!std::isfinite(metrics.loss) || !weights.isfinite().all().item<bool>())
+      throw Failure(not_finite(epoch, "the weights, or the loss of the evaluation, are"));
     if (end.is_lead && !options_.model_prefix.empty()) save(epoch);
     tell_checkpoints();
     end.end_ns = now_ns();
@@ -376,9 +394,6 @@ class Fit {
     Metrics all;
     Metrics shown;  // since the last progress line
     steps_began_ns_ = now_ns();
-    const auto& weights = parts_.replicas.front().flat.values;
-    if (!std::isfinite(metrics.loss) || !weights.isfinite().all().item<bool>())
-      throw Failure(not_finite(epoch, "the weights, or the loss of the evaluation, are"));
     std::int64_t shown_at = steps_began_ns_;
     for (std::uint32_t step = 0;; ++step) {
       BatchEnd batch_end;
@@ -430,6 +445,8 @@ class Fit {
     must(exchange_.push_rest());
     for (const auto& part : computed)
       metrics.add(part.scores.detach(), part.labels, part.loss.item<float>());
+    if (!std::isfinite(metrics.loss))
+      throw Failure(not_finite(epoch, fmt::format("the loss of step {} is", step)));
     if (!options_.overlap) must(exchange_.settle());
     must(checked("report progress", [&] {
       kv_.progress(epoch, step);
@@ -445,8 +462,6 @@ class Fit {
     const Batch tensors(batch);
     const auto sizes = divide(batch.size(), parts_.loads);
     std::int64_t begin = 0;
-    if (!std::isfinite(metrics.loss))
-      throw Failure(not_finite(epoch, fmt::format("the loss of step {} is", step)));
     for (std::size_t r = 0; r < sizes.size(); ++r) {
       if (sizes[r] == 0) continue;
       auto& replica = parts_.replicas[r];
@@ -517,6 +532,13 @@ class Fit {
     metrics.loss = loss_[0].item<double>() * static_cast<double>(metrics.samples);
   }
 
+  static Error not_finite(std::uint32_t epoch, std::string_view what) {
+    return {
+        ErrorKind::kInvalid,
+        fmt::format("Epoch[{}]: {} not finite: a lower --lr may help; checkpoints before it stay",
+                    epoch, what)};
+  }
+
   /// Options of the pushes after the epoch's last step; each worker counts as one sample.
   static dtkv::Push last_push(std::uint32_t epoch) {
     return {.samples = 1, .step = std::uint64_t{epoch} << 32U | 0xffffffffU};
@@ -526,17 +548,12 @@ class Fit {
   /// former are, the latter is.
   void save(std::uint32_t epoch) {
     const auto path = checkpoint_path(options_.model_prefix, epoch + 1);
-    if (!save_optimizer(epoch) || !checkpoints_.submit(path, parts_.named_arrays())) {
+    auto worlds = metadata_of({worlds_[0].item<float>(), worlds_[1].item<float>()});
+    if (!save_optimizer(epoch) ||
+        !checkpoints_.submit(path, parts_.named_arrays(), std::move(worlds))) {
       options_.say(fmt::format("Warning: no checkpoint {}: {} before it are still being written",
                                path.string(), CheckpointWriter::kMaxWaiting));
     }
-  }
-
-  static Error not_finite(std::uint32_t epoch, std::string_view what) {
-    return {
-        ErrorKind::kInvalid,
-        fmt::format("Epoch[{}]: {} not finite: a lower --lr may help; checkpoints before it stay",
-                    epoch, what)};
   }
 
   /// False: too many files are still to be written.
@@ -615,11 +632,12 @@ Result<Evaluation> Module::evaluate(BatchIterator& data) const {
 
 Result<void> Module::save(const std::string& path) const {
   if (auto ok = parts_->settle(); !ok) return ok;
-  return save_checkpoint(path, parts_->named_arrays());
+  return save_checkpoint(path, parts_->named_arrays(), metadata_of(parts_->worlds));
 }
 
 Result<void> Module::load(const std::string& path) {
-  const auto arrays = load_checkpoint(path);
+  Metadata metadata;
+  const auto arrays = load_checkpoint(path, &metadata);
   if (!arrays) return tl::unexpected(arrays.error());
   std::map<std::string, const NamedArray*> by_name;
   for (const auto& array : *arrays) by_name[array.name] = &array;
@@ -645,6 +663,7 @@ Result<void> Module::load(const std::string& path) {
   for (std::size_t r = 1; r < parts_->replicas.size(); ++r)
     parts_->replicas[r].flat.values.data().copy_(parts_->replicas.front().flat.values);
   parts_->spread_statistics();
+  parts_->worlds = parse_worlds(metadata[kWorldsKey]);
   return {};
 }
 
