@@ -28,7 +28,7 @@ printf 'localhost\nlocalhost\n' >>host_worker
 members 0,2,3,4,5,6
 see 4 0 "$(gpu 0)"
 see 5 0 "$(gpu 1)"
-wait_for 10 'grep -q "WARN .*localhost: workers [0-9] and [0-9] share GPU [0-9]" "$T/job.out"' || fail "no warning"
+wait_for 10 'grep -q "WARNING localhost: workers [0-9] and [0-9] share GPU [0-9]" "$T/job.out"' || fail "no warning"
 end_job
 [ "$(grep -c 'share GPU' "$T/job.out")" = 1 ] || fail "not one warning"
 
@@ -46,7 +46,7 @@ end_job
 
 say "a list that names none"
 CUDA_VISIBLE_DEVICES=GPU-nobody train -n 1 -s 1 --env NVML_LIBRARY="$driver" --
-wait_for 10 'grep -q "WARN .*localhost: worker 0 has no GPU: CUDA_VISIBLE_DEVICES .* none of its 4" "$T/job.out"' || fail "no warning"
+wait_for 10 'grep -q "WARNING localhost: worker 0 has no GPU: CUDA_VISIBLE_DEVICES .* none of its 4" "$T/job.out"' || fail "no warning"
 end_job
 
 say "a driver that hangs"

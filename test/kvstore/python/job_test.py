@@ -80,6 +80,7 @@ class Memory(unittest.TestCase):
             for _ in range(count):
                 net = nn.Linear(128, 128)
                 with dt.Job(net, "sgd momentum=0.9", 0.1, type="local") as job:
+                    dt.own_data()
                     for _ in job.epochs(1):
                         net(torch.ones(1, 128)).sum().backward()
                         job.step(1)

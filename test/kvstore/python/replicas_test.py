@@ -131,7 +131,7 @@ class Carried(unittest.TestCase):
         class Others:
             is_lead = False
 
-            def init(self, keys, auxiliary):
+            def init(self, keys, auxiliary, **flags):
                 assert auxiliary
 
             def pushpull(self, key, array, reduce, wait=True):
@@ -157,7 +157,7 @@ class Carried(unittest.TestCase):
             heads = [[0, 0, 0], [1, 16, good], [0, 0, 0]]
             is_lead = property(lambda self: len(self.heads) == 1)
 
-            def init(self, keys, auxiliary):
+            def init(self, keys, auxiliary, **flags):
                 assert auxiliary
 
             def pushpull(self, keys, array=None, reduce="auto"):
@@ -302,11 +302,11 @@ class Optimizers(unittest.TestCase):
         sparse(torch.tensor([1])).sum().backward()
         with self.assertRaisesRegex(TypeError, "^weight: its gradient is sparse"):
             optimizer.step()
-        with self.assertRaisesRegex(TypeError, "^weight: .*complex64"):
+        with self.assertRaisesRegex(TypeError, "^bias: .*complex64"):
             self.optimizer(nn.Linear(2, 2, dtype=torch.complex64))
         net = model()
         optimizer = self.optimizer(net)
-        with self.assertRaisesRegex(dtkv.Mismatch, "0.weight"):
+        with self.assertRaisesRegex(dtkv.Mismatch, "0.bias"):
             begin(self, optimizer)
             net.double()
             net[0].weight.sum().backward()
@@ -358,13 +358,13 @@ class Optimizers(unittest.TestCase):
         net = model()
         optimizer = self.optimizer(net)
         net[2] = nn.Linear(16, 2)
-        with self.assertRaisesRegex(dtkv.InvalidUse, "^2.weight was replaced in the model"):
+        with self.assertRaisesRegex(dtkv.InvalidUse, "^2.bias was replaced in the model"):
             next(optimizer.epochs(1))
 
     def test_a_parameter_that_is_replaced_between_epochs_is_refused_by_name(self):
         net = model()
         optimizer = self.optimizer(net)
-        with self.assertRaisesRegex(dtkv.InvalidUse, "^2.weight was replaced in the model"):
+        with self.assertRaisesRegex(dtkv.InvalidUse, "^2.bias was replaced in the model"):
             for _ in optimizer.epochs(2):
                 optimizer.total(n=1)
                 net[2] = nn.Linear(16, 2)

@@ -145,3 +145,18 @@ TEST_CASE("agent: tells of the GPUs and whose they are, and again to the next su
   driver.says("lost 0");
   CHECK(site.wait([&] { return health_of(*next).back().gpus.at(0).unanswered == "GPU is lost"; }));
 }
+
+TEST_CASE("agent: a worker that is stopped while it waits for the GPUs has ended, and never ran",
+          "[agent]") {
+  const FakeDriver driver("hang nvmlInit_v2");
+  Site site;
+  auto link = site.attach();
+  StartProcess start = shell(worker(1), "exit 3");
+  start.env.emplace_back(io::kNvmlVariable, driver.library());
+  start.env.emplace_back("DT_GPUS_PER_WORKER", "auto");
+  link->send(start);
+  link->send(StopProcess{worker(1), 1000});
+  REQUIRE(site.wait([&] { return exited(*link, 1); }));
+  CHECK(link->exits[worker(1)][0] == ExitStatus{0, SIGTERM});
+  CHECK(link->started.empty());
+}

@@ -72,21 +72,23 @@ class Buffers:
         self._seen = {key: (one, one._version) for key, one in self._found()[1].items()}
 
     def exchange(
-        self, store: Store, channel: Channel, create: Callable[[str, Any], None], step: int, mine: Sequence[int]
+        self, store: Store, channel: Channel, create: Callable[[str, Any, bool], None], step: int, mine: Sequence[int]
     ) -> List[int]:
-        """All workers call it, and have them alike afterwards. `create` creates a key, once. Returns the sums of the
-        numbers `mine` over the workers."""
+        """All workers call it, and have them alike afterwards. `create` creates a key, once, which checkpoints have or not.
+        Returns the sums of the numbers `mine` over the workers."""
         means, others = self._found()
         keys = sorted(others)
         counts = numpy.array([*mine, *(self._has_changed(key, others[key]) for key in keys)], numpy.int64)
-        values = {f"dtkv.meeting.{len(keys)}": counts, **_doubles(means)}
-        for key, one in values.items():
-            create(key, one)
+        doubles, meeting = _doubles(means), f"dtkv.meeting.{len(keys)}"
+        create(meeting, counts, False)
+        for key, one in doubles.items():
+            create(key, one, True)
+        values = {meeting: counts, **doubles}
         store.pushpull(values, step=step)
         self._take(means, values)
         changed = {key: words(others[key]) for key, count in zip(keys, counts[len(mine) :]) if count}
         for key, one in changed.items():
-            create(key, one)
+            create(key, one, True)
         if changed:
             channel.share(changed)
         for key, one in changed.items():

@@ -484,10 +484,10 @@ class Elastic:
     def _last_step(self) -> int:
         return self.epoch << 32 | LAST_STEP
 
-    def _create(self, key: str, like: Any) -> None:
-        """Creates a key that is no parameter, once."""
+    def _create(self, key: str, like: Any, is_kept: bool = False) -> None:
+        """Creates a key that is no parameter, once. `is_kept`: checkpoints have it."""
         if key not in self._created:
-            self.store.init(key, like, auxiliary=True)
+            self.store.init(key, like, auxiliary=True, transient=not is_kept)
             self._created.add(key)
 
     @contextlib.contextmanager

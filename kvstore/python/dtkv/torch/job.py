@@ -13,7 +13,7 @@ import torch
 from ..errors import InvalidUse, Mismatch, Nonfinite
 from ..store import Arrays, Store
 from .elastic import Elastic
-from .layout import digests, flat, plain, shaped, signature
+from .layout import digests, flat, is_same, plain, shaped, signature
 from .transfer import pack, unpack
 
 _NAMES = "dtkv.names"
@@ -248,17 +248,18 @@ class Job(Elastic):
         new, gone = self._changes()
         if not new and not gone:
             return
+        self._check_weights(but=gone)
         before = {name: flat(p).clone() for name, p in new.items()}
         gradients = {name: p.grad for name, p in new.items()}  # of this step's backward
         self._retrain(new, gone)
         for name, gradient in gradients.items():
             new[name].grad = gradient
         for name, row in before.items():
-            if self.is_lead and not torch.equal(row, self._parameters[name].row):
+            if self.is_lead and not is_same(row, self._parameters[name].row):
                 raise InvalidUse(f"{name} was changed by the program while it was frozen: the servers have its weights")
         key = self._roll_key()
         keys = {key: torch.from_numpy(self._roll()), _NAMES: torch.tensor(self._names_of_model())}
-        self._create(key, keys[key])
+        self._create(key, keys[key], is_kept=True)
         self._channel.share(keys)
 
     def _replace(self, new: Mapping[str, Any], gone: Sequence[str]) -> None:
@@ -281,18 +282,18 @@ class Job(Elastic):
             word = "frozen" if name in gone else "unfrozen or added"
             raise InvalidUse(f"{name} was {word} in the middle of epoch {self.epoch}: do it before the epoch's first step")
 
-    def _check_weights(self) -> None:
+    def _check_weights(self, but: Sequence[str] = ()) -> None:
         """InvalidUse: the program has changed weights, which the servers have."""
         present = [p._version for p in self._of_model]
         if present == self._versions:
             return
         for one, now, before in zip(self._parameters.values(), present, self._versions):
-            if now == before:
+            if now == before or one.name in but:
                 continue
             row = torch.zeros_like(one.row)
             if not self._is_async:
                 self.store.pull(one.name, row)
-            if self._is_async or not torch.equal(row, one.row):
+            if self._is_async or not is_same(row, one.row):
                 raise InvalidUse(
                     f"{one.name} was changed by the program (load_state_dict, clamp_, ...): with dt.Job the servers have "
                     "the weights; use dt.Optimizer, or change it before epochs()"

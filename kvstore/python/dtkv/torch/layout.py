@@ -69,6 +69,11 @@ def row_bytes(tensor: Any) -> Any:
     return (torch.view_as_real(row).reshape(-1) if row.is_complex() else row).view(torch.uint8)
 
 
+def is_same(a: Any, b: Any) -> bool:
+    """Whether two tensors of one type have the same bits."""
+    return bool(torch.equal(row_bytes(a), row_bytes(b)))
+
+
 def words(tensor: Any) -> Any:
     """A tensor of any type on the CPU as int64, its last word filled up with zeros."""
     data = row_bytes(tensor)

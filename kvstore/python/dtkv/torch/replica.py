@@ -37,7 +37,8 @@ class Replica:
         return {self.name + name: p for name, p in plain(self.model.named_parameters()).items()}
 
     def found(self) -> Dict[str, Any]:
-        """The parameters that are to be trained, by key. InvalidUse: the optimizer has one that is not of the model."""
+        """The parameters that are to be trained, by key, in the keys' order, which is the same on all workers. InvalidUse:
+        the optimizer has one that is not of the model."""
         self.check()
         names = {id(p): name for name, p in self.all().items()}
         trained: Dict[str, Any] = {}
@@ -51,7 +52,7 @@ class Replica:
                 trained[names[id(p)]] = p
         if self._is_whole:
             trained = self.all()
-        trained = {name: p for name, p in trained.items() if p.requires_grad}
+        trained = {name: trained[name] for name in sorted(trained) if trained[name].requires_grad}
         for name, p in trained.items():
             if p.dtype not in _TYPES:
                 raise TypeError(

@@ -195,13 +195,13 @@ class Channel:
 
     def _create(self) -> None:
         if not self._has_keys:
-            self._store.init({"dtkv.channel.head": self._head, "dtkv.channel.wish": self._wish}, auxiliary=True)
+            self._store.init({"dtkv.channel.head": self._head, "dtkv.channel.wish": self._wish}, auxiliary=True, transient=True)
             self._has_keys = True
 
     def _create_chunks(self) -> None:
         if not self._chunks:
             chunks = [numpy.zeros(_CHUNK, numpy.int64) for _ in range(_KEYS)]
-            self._store.init({f"dtkv.channel.{i}": one for i, one in enumerate(chunks)}, auxiliary=True)
+            self._store.init({f"dtkv.channel.{i}": one for i, one in enumerate(chunks)}, auxiliary=True, transient=True)
             self._chunks = chunks
 
     def _carry(self, blob: Optional[bytearray], size: int) -> bytearray:
