@@ -1,0 +1,45 @@
+# For tests that run programs of python/cases.py, or have verdicts about cases; after lib.sh:
+#
+#     . "$(dirname "$0")/cases.sh"
+#
+# CASES="A B": these cases alone, in place of those that the test has.
+export PYTHONPATH=$DT_SOURCE/kvstore/python DTKV_LIBRARY=$DT_BUILD/lib/libdtkv.so.0 OMP_NUM_THREADS=1
+python() { "$PYTHON" "$DT_SOURCE/test/e2e/python/$1.py" "${@:2}"; }
+
+# job FOLDER OPTIONS... -- COMMAND...: a job of at most a minute; the folder gets its exit status and its output.
+job() {
+  local folder=$1 options=()
+  shift
+  while [ "$1" != -- ]; do
+    options+=("$1")
+    shift
+  done
+  rm -rf .dtlaunch host_worker*
+  run job timeout 60 dtlaunch "${options[@]}" --max-restarts 0 "${@:2}"
+  echo "$STATUS" >"$folder/status"
+  cp "$T/job.out" "$folder/out"
+  expect_nothing_left
+}
+
+# programs FILE NAME...: each as a job of two workers.
+programs() {
+  local file=$1 name folders=() options
+  shift
+  for name in ${CASES:-$@}; do
+    folders+=("$T/$name")
+    mkdir "$T/$name"
+    options=(-n 2 -s 1)
+    [[ $name != nonfinite* ]] || options+=(--refuse-nonfinite)
+    job "$T/$name" "${options[@]}" -- "$PYTHON" "$DT_SOURCE/test/e2e/python/$file.py" run "$name" "$T/$name"
+  done
+  verdicts python "$file" check "${folders[@]}"
+}
+
+# verdicts COMMAND...: it prints a line for each case.
+verdicts() {
+  run check "$@"
+  expect_status 0
+  run verdicts python reds "$T/check.out"
+  expect_status 0
+  output verdicts
+}
