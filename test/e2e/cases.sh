@@ -6,7 +6,9 @@
 export PYTHONPATH=$DT_SOURCE/kvstore/python DTKV_LIBRARY=$DT_BUILD/lib/libdtkv.so.0 OMP_NUM_THREADS=1
 python() { "$PYTHON" "$DT_SOURCE/test/e2e/python/$1.py" "${@:2}"; }
 
-# job FOLDER OPTIONS... -- COMMAND...: a job of at most a minute; the folder gets its exit status and its output.
+# job FOLDER OPTIONS... -- COMMAND...: a job of at most a minute; the folder gets its exit status and its output. MEANWHILE: a
+# function that is called while it runs.
+MEANWHILE=:
 job() {
   local folder=$1 options=()
   shift
@@ -15,7 +17,9 @@ job() {
     shift
   done
   rm -rf .dtlaunch host_worker*
-  run job timeout 60 dtlaunch "${options[@]}" --max-restarts 0 "${@:2}"
+  start job timeout 60 dtlaunch "${options[@]}" --max-restarts 0 "${@:2}"
+  ($MEANWHILE "$folder") || true  # the verdict tells
+  finished job "$PID" 70
   echo "$STATUS" >"$folder/status"
   cp "$T/job.out" "$folder/out"
   expect_nothing_left

@@ -17,6 +17,18 @@ if is_nightly; then
   done
 fi
 
+# grows_and_shrinks FOLDER: the worker that it takes away is the one that the program kills.
+grows_and_shrinks() {
+  awaits --start 'epoch>=1'
+  printf 'localhost\nlocalhost\n' >>host_worker
+  awaits '.workers[state=WARM].length=2'
+  touch "$1/grows"
+  awaits 'epoch>=3'
+  printf 'localhost\nlocalhost\n' >host_worker
+  awaits '.workers[id=2,leaves_next=true].pid>0'
+  touch "$1/shrinks"
+}
+
 folders=()
 for case in ${CASES:-${cases[@]}}; do
   folder=$T/${case//\//.}
@@ -24,8 +36,9 @@ for case in ${CASES:-${cases[@]}}; do
   mkdir "$folder"
   echo "zoo/$case" >"$folder/case"
   IFS=/ read -r _ _ world _ <<<"$case"
-  size=(-n "$world" -s 1)
-  [ "$world" != 1-3-2 ] || size=(-n 1 -s 2 --elastic-training-enabled --poll-interval 300ms)
+  size=(-n "$world" -s 1) MEANWHILE=:
+  [ "$world" != 1-3-2 ] ||
+    size=(-n 1 -s 2 --elastic-training-enabled --poll-interval 300ms) MEANWHILE=grows_and_shrinks
   # Each worker has another order of sets. The mask of -inf is no gradient.
   job "$folder" "${size[@]}" --refuse-nonfinite -- sh -c 'PYTHONHASHSEED=$DT_WORKER_ID exec "$@"' sh \
     "$PYTHON" "$DT_SOURCE/test/e2e/python/zoo.py" train "zoo/$case" "$folder"

@@ -3,7 +3,8 @@
 state_dict() where a program reads them, and what one process has that trains with the joined batches.
 
     zoo.py train CASE FOLDER     a worker. CASE: zoo/PART/LEVEL/WORLD/SAMPLES; PART is "all" or of PARTS; WORLD "1-3-2" is a
-                                 job that grows to three, and loses one by SIGKILL
+                                 job that grows to three when the folder has a file "grows", and loses worker 2 by SIGKILL
+                                 when it has "shrinks"
     zoo.py alone FOLDER CASE...  each in a process of its own, without a job; the folder has one for each
     zoo.py check FOLDER...       a line for each folder's case: "CASE ok" or "CASE why it fails"
     zoo.py parts                 the names of the parts
@@ -14,8 +15,8 @@ import json
 import os
 import pathlib
 import signal
-import subprocess
 import sys
+import time
 
 import torch
 import torch.nn.functional as F
@@ -197,8 +198,12 @@ class Zoo(nn.Module):
                 optimizer.add_param_group({"params": list(self.parts["Unfrozen"].fixed.parameters())})
 
 
-def waits_for(condition):
-    subprocess.run(["dtctl", "wait", "--timeout", "60", condition], check=True, stdout=subprocess.DEVNULL)
+def waits_for(path):
+    until = time.monotonic() + 60
+    while not path.exists():
+        if time.monotonic() > until:
+            raise TimeoutError(f"no {path}")
+        time.sleep(0.02)
 
 
 def train(case, folder):
@@ -220,17 +225,13 @@ def train(case, folder):
         for epoch in training.epochs(EPOCHS.get(world, 3)):
             net.begin(epoch, one.optimizer)
             say("begin", state=packed(net.state_dict()))
-            if world == "1-3-2" and training.rank == 0 and epoch == GROWS:
-                with open("host_worker", "a") as hosts:
-                    hosts.write("localhost\nlocalhost\n")
-                waits_for(".workers[state=WARM].length=2")
-            if world == "1-3-2" and training.rank == 0 and epoch == KILLED:
-                pathlib.Path("host_worker").write_text("localhost\nlocalhost\n")
+            if world == "1-3-2" and me == 0 and epoch == GROWS:
+                waits_for(pathlib.Path(folder, "grows"))
             for step, (x, y, ids) in enumerate(loader):
                 one.step(F.cross_entropy(one.model(x, ids), y), len(x))
                 say("step", step=step, ids=ids.tolist())
-                if world == "1-3-2" and epoch == KILLED and training.rank == 2:
-                    waits_for(f".workers[id={me},leaves_next=true].pid>0")
+                if world == "1-3-2" and me == 2 and epoch == KILLED:
+                    waits_for(pathlib.Path(folder, "shrinks"))
                     os.kill(os.getpid(), signal.SIGKILL)
             say("inner", state=packed(net.state_dict()))
         if not training.left:
