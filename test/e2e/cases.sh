@@ -39,11 +39,10 @@ programs() {
   verdicts python "$file" check "${folders[@]}"
 }
 
-# verdicts COMMAND...: it prints a line for each case.
+# verdicts COMMAND...: it prints a line for each case, whose last word is ok.
 verdicts() {
   run check "$@"
   expect_status 0
-  run verdicts python reds "$T/check.out"
-  expect_status 0
-  output verdicts
+  output check
+  ! grep -v ' ok$' "$T/check.out" || fail "a case is not what it should be"
 }

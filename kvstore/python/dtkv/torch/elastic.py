@@ -61,8 +61,14 @@ class Elastic:
     """The part of a training that does not depend on where its optimizer is. Subclasses say what an epoch begins and
     ends with."""
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    def __init__(self, type: Optional[str]) -> None:  # noqa: A002
+        other = newest()
+        try:
+            self.store = store = Store(type)
+        except InvalidUse as error:
+            if other is None or other.is_closed:
+                raise
+            raise InvalidUse("one dt.Job a process: use dt.Optimizer for each") from error
         self.left = False
         """Whether this worker was removed from the job: epochs() has ended, and the program should exit with 0."""
         self.is_closed = False

@@ -11,7 +11,7 @@ import numpy
 import torch
 
 from ..errors import InvalidUse, Mismatch, Nonfinite
-from ..store import Arrays, Store
+from ..store import Arrays
 from .elastic import Elastic
 from .layout import digests, flat, is_same, plain, shaped, signature
 from .transfer import pack, unpack
@@ -76,7 +76,7 @@ class Job(Elastic):
         """The parameters' versions after the last pull."""
         self._is_first = True
         trained = self._trained_of(model)
-        super().__init__(Store(type))
+        super().__init__(type)
         self._model = model
         self._buffers.add_model("", model)
         self._lay_out(trained)

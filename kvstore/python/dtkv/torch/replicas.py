@@ -16,7 +16,7 @@ import numpy
 import torch
 
 from ..errors import Error, InvalidUse, Mismatch, Nonfinite
-from ..store import Handle, Store
+from ..store import Handle
 from . import elastic, states
 from .elastic import Elastic
 from .layout import flat
@@ -62,7 +62,7 @@ class Replicas(Elastic):
         """Of the present step: it is made, and then raised."""
         self._copies: Dict[int, bytearray] = {}
         """The state that epochs began with, packed, the oldest first."""
-        super().__init__(Store(type))
+        super().__init__(type)
         if self.store.type == "dist_async":
             self.store.close()
             raise InvalidUse("dist_async has no common steps: the workers' optimizers need dist_sync")
@@ -331,8 +331,8 @@ class Replicas(Elastic):
                 continue
             if not is_busy:
                 raise Mismatch(
-                    f"epoch {self.epoch}: this worker's batches ended at step {step}, others go on with another learning "
-                    "rate: schedule by epoch, or make the batches even (batches, dt.take)"
+                    f"epoch {self.epoch}: this worker's batches ended at step {self._steps_made}, others go on with another "
+                    "learning rate: schedule by epoch, or make the batches even (batches, dt.take)"
                 )
             raise Mismatch(
                 f"epoch {self.epoch}, step {step}: the learning rate of parameter group {i} is {mine:g} here, and "
