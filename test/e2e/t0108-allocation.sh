@@ -57,7 +57,8 @@ printf 'n1 2 all.q@n1 UNDEFINED\nn2 1 all.q@n2 <NULL>\n' >"$T/pe"
 run sge env JOB_ID=7 PE_HOSTFILE="$T/pe" dtlaunch --dry-run train_cmd
 expect_status 0
 expect_output sge '^SGE job 7: n1,n2, 2 nodes, 3 workers, by qrsh \(--launcher local: this machine only\)$'
-expect_output sge '^worker 2 +n1  train_cmd$'
+expect_output sge '^worker 1 +n1  train_cmd$'
+expect_output sge '^worker 2 +n2  train_cmd$'
 run many env JOB_ID=7 PE_HOSTFILE="$T/pe" dtlaunch -n 4 --dry-run train_cmd
 expect_status 2
 expect_output many '-n 4: SGE job 7 has 3 slots \(the slots of its parallel environment\)'

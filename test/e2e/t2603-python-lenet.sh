@@ -28,7 +28,7 @@ close python0.safetensors python1.safetensors 0
 cat >either <<END
 #!/bin/sh
 if [ "\$DT_RANK" = 0 ]; then exec dttrain ${training[*]} --model-prefix mixed; fi
-exec ${python[*]} --save mixed-python.safetensors
+exec ${python[*]} --with-dttrain --save mixed-python.safetensors
 END
 chmod +x either
 run mixed dtlaunch -n 2 -s 1 ./either
