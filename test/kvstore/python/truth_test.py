@@ -13,6 +13,7 @@ from unittest import mock
 import numpy
 import torch
 import torch.nn.functional as F
+from local_test import Alarm, instead_of
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
@@ -1680,6 +1681,73 @@ class Leads(Trainings):
                     step()
             self.assertTrue(training.store.is_lead)
             self.assertFalse(training.is_lead)
+
+
+class Faults(Trainings):
+    """A signal's handler raises when a function of libdtkv has returned, in L1 to L3; the program goes on."""
+
+    STEP = ("dtkv_init", "dtkv_push", "dtkv_pull", "dtkv_pushpull", "dtkv_wait", "dtkv_progress", "dtkv_finish_steps")
+
+    def once(self, name):
+        """After its next call."""
+        has_raised = []
+
+        def function(real, *arguments):
+            code = real(*arguments)
+            if not has_raised:
+                has_raised.append(True)
+                raise Alarm
+            return code
+
+        return instead_of(name, function)
+
+    def all_trainings(self):
+        for training, net, step in self.trainings():
+            yield training, lambda net=net, step=step: (backward(net), step())
+        dt.init_process_group()
+        wrapped = DDP(model())
+        optimizer = torch.optim.SGD(wrapped.parameters(), 0.1)
+        state = dt.DDPState(wrapped, optimizer, type="local")
+        self.addCleanup(state.close)
+        state._owns_data = True
+        wrapped.register_comm_hook(state, dt.ddp_hook)
+        yield state, lambda: (backward(wrapped), optimizer.step(), optimizer.zero_grad())
+
+    def test_in_a_step_a_total_and_a_sum(self):
+        for name in self.STEP:
+            for training, step in self.all_trainings():
+                inner = of(training)
+                with self.subTest(name=name, training=type(training).__name__):
+                    for _ in training.epochs(2):
+                        step()
+                        for action in (step, lambda: dt.all_reduce(torch.ones(3)), lambda: training.total(n=1)):
+                            with self.once(name):
+                                try:
+                                    action()
+                                except Alarm:
+                                    pass
+                            if action is step:
+                                step()
+                        self.assertEqual(training.total(n=2), {"n": 2})
+                    self.assertEqual(dt.all_reduce(torch.full((3,), 5.0)).tolist(), [5, 5, 5])
+                    inner.store.wait_all()
+                    self.assertEqual((inner.store._pending, inner.store._calls), ({}, {}))
+
+    def test_at_a_boundary_after_which_the_program_begins_its_epochs_again(self):
+        for name in (*self.STEP, "dtkv_epoch_boundary"):
+            for training, step in self.all_trainings():
+                with self.subTest(name=name, training=type(training).__name__):
+                    with self.once(name):
+                        try:
+                            for _ in training.epochs(1):
+                                step()
+                        except Alarm:
+                            pass
+                    done = 0
+                    for _ in training.epochs(3, begin=1):
+                        step()
+                        done += training.total(n=1)["n"]
+                    self.assertEqual(done, 2)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import torch
 import torch.distributed
 
-from ..errors import Error, InvalidUse, Rollback
+from ..errors import InvalidUse, Rollback
 from ..store import Handle
 from .replica import Replica
 from .replicas import Replicas
@@ -63,7 +63,7 @@ class DDPState(Replicas):
         self._buckets: List[Tuple[Any, Dict[str, Tuple[Any, Any]], Any]] = []
         """Of the backward that is under way: buffer, the parameters' rows and gradients in it, DDP's future."""
         self._handles: List[Handle] = []
-        self._error: Optional[Exception] = None
+        self._error: Optional[BaseException] = None
         replica = Replica(model, optimizer, is_whole=True)
         super().__init__(type)
         self.add(replica)
@@ -100,7 +100,7 @@ class DDPState(Replicas):
                 at = gradient.storage_offset() - buffer.storage_offset()
                 rows[name] = buffer[at : at + gradient.numel()], gradient
             self._handles.append(self._push({name: row for name, (row, _) in rows.items()}, samples))
-        except Exception as error:  # raised when DDP is done, which would make a RuntimeError of it
+        except BaseException as error:  # raised when DDP is done, which would make a RuntimeError of it
             self._error = error
         return future
 
@@ -116,7 +116,7 @@ class DDPState(Replicas):
                     self._wait_for_mean(handles, {name: row for _, rows, _ in buckets for name, (row, _) in rows.items()})
                     self._end_step(one, is_busy=True)
                     self._set_gradients([gradients for _, gradients, _ in buckets])
-            except Error as error:
+            except BaseException as error:  # of a signal's handler, too
                 self._error = error
         if isinstance(self._error, Rollback):
             self._is_lost, self._error = True, None

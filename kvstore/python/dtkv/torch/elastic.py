@@ -480,11 +480,11 @@ class Elastic:
     def _begin_keys(self) -> None:
         """Once: the program's present state counts."""
         if not self._has_keys:
-            self._has_keys = True
             for batches, position in self._streams:
                 position.fill_(batches.position)
             with self._unless_servers_are_lost():
                 self._make_keys()
+            self._has_keys = True
 
     @property
     def _last_step(self) -> int:
