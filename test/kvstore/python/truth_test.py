@@ -1683,6 +1683,24 @@ class Leads(Trainings):
             self.assertFalse(training.is_lead)
 
 
+class Removed(Trainings):
+    """What follows epochs() at a worker that was removed."""
+
+    def test_a_sum_of_a_removed_worker_says_what_to_write(self):
+        job = self.job(model())
+
+        def leaves(epoch):
+            raise dtkv.Leave("removed")
+
+        with mock.patch.object(job.store, "epoch_boundary", leaves):
+            self.assertEqual(list(job.epochs(2)), [])
+        self.assertTrue(job.left)
+        self.assertFalse(job.is_lead)
+        for call in (lambda: job.total(n=1), lambda: dt.all_reduce(torch.ones(1))):
+            with self.assertRaisesRegex(dtkv.InvalidUse, "if not job.left:"):
+                call()
+
+
 class Faults(Trainings):
     """A signal's handler raises when a function of libdtkv has returned, in L1 to L3; the program goes on."""
 

@@ -40,7 +40,7 @@ class DDPState(Replicas):
     model: the DDP module, or the module in it. optimizer: the program's own, of torch.optim.
 
         dt.init_process_group()
-        model = DDP(Net())
+        model = DDP(Net(), broadcast_buffers=False)
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
         kv = dt.DDPState(model, optimizer)
         model.register_comm_hook(kv, dt.ddp_hook)

@@ -238,6 +238,8 @@ class Elastic:
         self.store.__exit__(kind, error, traceback)
 
     def _check_has_begun(self, what: str) -> None:
+        if self.left:
+            raise InvalidUse(f"{what} of a worker that was removed from the job: what follows epochs() is for `if not job.left:`")
         if self._generation is None:
             raise InvalidUse(f"{what} before the first epoch: workers meet there")
 
