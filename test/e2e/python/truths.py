@@ -140,6 +140,21 @@ def one_sample():
     return model.state_dict()
 
 
+@case()
+def skips_a_batch():
+    """One worker makes fewer steps than it has batches; the others wait for it no longer than to the epoch's end."""
+    model = net()
+    job = dt.Job(model, "sgd momentum=0.9", lr=0.1)
+    for _ in job.epochs(2):
+        for i, (x, y) in enumerate(DataLoader(DATA, batch_sampler=job.batches(DATA, 10))):
+            if i == 1 and worker() == 1:
+                continue
+            F.cross_entropy(model(x), y).backward()
+            job.step(len(x))
+        job.total(seen=1)
+    return model.state_dict()
+
+
 class Endless(IterableDataset):
     def __iter__(self):
         for i in range(worker() * 3, 10):

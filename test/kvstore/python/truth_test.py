@@ -1683,6 +1683,22 @@ class Leads(Trainings):
             self.assertFalse(training.is_lead)
 
 
+class Loops(Trainings):
+    """Several loops over epochs in a program."""
+
+    def test_a_newcomer_of_a_later_loop_begins_there(self):
+        for training, net, step in self.trainings():
+            store, asked = training.store, []
+
+            def boundary(epoch):
+                asked.append(epoch)
+                return dtkv.View(1, 0, 1, max(epoch, 3), False, False)
+
+            with mock.patch.object(store, "epoch_boundary", boundary):
+                seen = [*training.epochs(2), *training.epochs(5, begin=2)]
+            self.assertEqual((seen, asked), ([3, 4], [0, 4]))
+
+
 class Removed(Trainings):
     """What follows epochs() at a worker that was removed."""
 

@@ -53,6 +53,8 @@ class _Pass:
         self.steps = 0
         self.steps_left = 0
         """When the program has the last batch: those that it still makes, if it makes as many for each batch."""
+        self.micro = 0
+        """Batches that were only added to the gradients (accumulate())."""
         self.marks = marks
         """The gradients, when it began."""
 
@@ -93,6 +95,8 @@ class Elastic:
         self._channel = Channel(store)
         self._has_keys = False
         self._is_in_epoch = False
+        self._is_begun = False
+        """A newcomer has passed the boundary of an epoch that is beyond those of its first loop: the next one has it."""
         self._pass: Optional[_Pass] = None
         self._batches: Optional[Batches] = None
         """The sampler of the job that was iterated first in this epoch."""
@@ -189,12 +193,13 @@ class Elastic:
         epoch = begin
         while epoch < count:
             try:
-                if not self._begin(epoch):
+                if not self._is_begun and not self._begin(epoch):
                     return
             except Rollback:
                 continue
             epoch = self.epoch
-            if epoch >= count:
+            self._is_begun = epoch >= count
+            if self._is_begun:
                 break
             self._is_in_epoch = True
             try:
@@ -259,6 +264,10 @@ class Elastic:
 
     def _settle(self, is_final: bool) -> None:
         """This worker has no batch at present, or none any more: the others' steps do not wait for it."""
+
+    def _may_share(self) -> bool:
+        """Whether nobody waits for a step of this worker, which has come to the end of its pass."""
+        return True
 
     def _refresh(self) -> None:
         """All have contributed to the weights that all are to have now."""
@@ -331,8 +340,9 @@ class Elastic:
 
     def _share_early(self) -> None:
         """After a pass, for the program's evaluation and its files; more steps may follow."""
+        is_due = self.world_size > 1 and self._is_in_epoch and not self._has_met and not self._is_lost
         with self._unless_servers_are_lost():
-            if self.world_size > 1 and self._is_in_epoch and not self._has_met and not self._is_lost:
+            if is_due and self._may_share():
                 self._agree()
                 self._settle(is_final=False)
                 self._exchange_buffers(is_final=False)

@@ -146,10 +146,14 @@ class Job(Elastic):
         """Micro-batches: backward inside adds to the gradients and nothing is sent; the next step() outside sends the
         sum. Divide each loss by the number of micro-batches for a mean."""
         self._is_accumulating = True
+        one = self._pass
+        asked = 0 if one is None else one.asked
         try:
             yield
         finally:
             self._is_accumulating = False
+            if one is not None:
+                one.micro += max(1, one.asked - asked)
 
     # ---------------------------------------------------------------- parameters
 
@@ -394,6 +398,13 @@ class Job(Elastic):
         one = self._pass
         if is_final or (one is not None and one.given == 0):  # fewer samples than workers
             self._finish_steps()
+
+    def _may_share(self) -> bool:
+        """A worker that has skipped batches may owe steps, which the others wait for until it has finished."""
+        one = self._pass
+        if one is None or one.given == 0 or self._is_async:
+            return True
+        return one.steps > 0 and (one.steps % one.given == 0 or one.steps + one.micro == one.given)
 
     def _refresh(self) -> None:
         if self._has_finished_steps or self._is_async:

@@ -321,10 +321,10 @@ class Replicas(Elastic):
     def _end_step(self, one: Optional[Replica], is_busy: bool) -> None:
         """After its exchange. Mismatch: the learning rates differ."""
         step = self._step
-        self.store.progress(self.epoch, step)
         self._step += 1
         if one is None:
             return
+        self.store.progress(self.epoch, step)
         busy = self._facts.sums[_Facts.BUSY]
         for i, (mine, whole) in enumerate(zip(one.rates(), self._facts.rates)):
             if math.isclose(mine, whole / busy, rel_tol=1e-9):
