@@ -65,11 +65,14 @@ class Buffers:
         self._take(means, values)
         for key, one in others.items():
             take_words(one, values[key])
-        self.note()
+        self._note(others)
 
     def note(self) -> None:
         """The present ones are equal on all workers."""
-        self._seen = {key: (one, one._version) for key, one in self._found()[1].items()}
+        self._note(self._found()[1])
+
+    def _note(self, others: Dict[str, Any]) -> None:
+        self._seen = {key: (one, one._version) for key, one in others.items()}
 
     def exchange(
         self, store: Store, channel: Channel, create: Callable[[str, Any, bool], None], step: int, mine: Sequence[int]
@@ -93,7 +96,7 @@ class Buffers:
             channel.share(changed)
         for key, one in changed.items():
             take_words(others[key], one)
-        self.note()
+        self._note(others)
         sums: List[int] = counts[: len(mine)].tolist()
         return sums
 

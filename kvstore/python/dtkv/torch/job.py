@@ -75,7 +75,7 @@ class Job(Elastic):
         self._versions: List[int] = []
         """The parameters' versions after the last pull."""
         self._is_first = True
-        trained = self._trained_of(model)
+        trained = self._trained_of(plain(model.named_parameters()))
         super().__init__(type)
         self._model = model
         self._buffers.add_model("", model)
@@ -158,9 +158,9 @@ class Job(Elastic):
     # ---------------------------------------------------------------- parameters
 
     @staticmethod
-    def _trained_of(model: Any) -> Dict[str, Any]:
-        """The parameters that are to be trained, by name."""
-        trained = {name: p for name, p in plain(model.named_parameters()).items() if p.requires_grad}
+    def _trained_of(parameters: Mapping[str, Any]) -> Dict[str, Any]:
+        """Those that are to be trained, by name."""
+        trained = {name: p for name, p in parameters.items() if p.requires_grad}
         for name, p in trained.items():
             if p.dtype not in (torch.float32, torch.float64):
                 raise TypeError(f"{name}: parameters of type {p.dtype} are not supported; supported are float32 and float64")
@@ -244,7 +244,7 @@ class Job(Elastic):
         for name, one in self._parameters.items():
             if present.get(name) is not one.parameter:
                 raise InvalidUse(f"{name} was replaced in the model: make the Job after the model is complete")
-        trained = self._trained_of(self._model)
+        trained = self._trained_of(present)
         new = {name: p for name, p in trained.items() if name not in self._parameters}
         return new, [name for name in self._parameters if name not in trained]
 
@@ -347,7 +347,7 @@ class Job(Elastic):
         return self._frozen()
 
     def _to_train(self) -> Dict[str, Any]:
-        return self._trained_of(self._model)
+        return self._trained_of(self._all())
 
     def _make_keys(self) -> None:
         self._replace(*self._changes())

@@ -92,7 +92,8 @@ class Replica:
         for name, p in self.parameters.items():
             if p.grad is not None and p.grad.layout != torch.strided:
                 raise TypeError(f"{name}: its gradient is sparse; the mean over workers is made of dense gradients")
-            rows[name] = flat(torch.zeros_like(p) if p.grad is None else _as(p.grad, p))
+            gradient = torch.zeros_like(p) if p.grad is None else _as(p.grad, p)
+            rows[name] = gradient if gradient.is_contiguous() else flat(gradient)
         return rows
 
     def take_gradients(self, rows: Dict[str, Any], counts: Sequence[float]) -> None:
@@ -102,7 +103,7 @@ class Replica:
                 continue
             if p.grad is None:
                 p.grad = shaped(row, p)
-            elif p.grad.data_ptr() != row.data_ptr():
+            elif p.grad is not row and p.grad.data_ptr() != row.data_ptr():
                 p.grad.copy_(shaped(row, p))
 
     # ---------------------------------------------------------------- the state
