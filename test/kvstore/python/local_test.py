@@ -664,7 +664,7 @@ class Program(unittest.TestCase):
             self.assertEqual(done.stderr.splitlines()[-1:], ["dtkv.errors.InvalidUse: " + sentence], again)
         for again in ("dtkv.Store('local')", "dtkv.Store('device')", "sys.ps1 = '>>> '; dtkv.Store()"):
             self.assertEqual(self.run_python(made + again).stderr, "", again)
-        for first in ("dtkv.Store('local')", "os.environ['DTKV_LIBRARY']"):
+        for first in ("dtkv.Store('local')", "pass"):
             self.assertEqual(self.run_python(f"import dtkv, os\n{first}\ndtkv.Store()").stderr, "", first)
         child = "pid = os.fork()\nif not pid: dtkv.Store(); os._exit(0)\nsys.exit(os.waitpid(pid, 0)[1] != 0)"
         self.assertEqual(self.run_python(made + child).returncode, 0)
