@@ -163,7 +163,7 @@ class Membership {
     Edit removed_by;          ///< The edit that last lowered the wanted count; 0: none.
     std::set<WorkerId> workers;
     std::uint32_t present = 0;      ///< Members and those on the way.
-    std::set<std::uint32_t> slots;  ///< Of those that are not gone.
+    std::set<std::uint32_t> slots;  ///< Workers that are not gone have them.
 
     [[nodiscard]] std::uint32_t wanted() const {
       return !leaves && asked > empty ? asked - empty : 0;

@@ -26,7 +26,7 @@ namespace dt {
 /// How many GPUs each worker of a host gets.
 struct GpuShare {
   std::uint32_t per_worker = 0;  ///< 0: all, divided by `workers`; at least one.
-  std::uint32_t workers = 1;     ///< Of the host at its start.
+  std::uint32_t workers = 1;     ///< The host has so many at its start.
 };
 
 /// The GPUs of the worker with this slot, of those that a process with this CUDA_VISIBLE_DEVICES

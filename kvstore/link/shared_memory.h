@@ -46,7 +46,7 @@ class SharedMemory {
  private:
   SharedMemory(io::Fd fd, std::byte* begin, std::size_t size);
 
-  io::Fd fd_;  ///< Of memory from create() alone.
+  io::Fd fd_;  ///< Only memory from create() has one.
   std::optional<ClosedInChild> closed_in_child_;
   std::byte* begin_;
   std::size_t size_;  ///< Without the token's page after it.

@@ -80,7 +80,7 @@ class Checkpoint {
   [[nodiscard]] static Result<std::shared_ptr<const Checkpoint>> open(const std::string& folder);
 
   [[nodiscard]] const io::Manifest& manifest() const { return manifest_; }
-  /// By KeyId; the saved keys are numbered anew, without the transient ones.
+  /// By KeyId; transient keys are left out, and the others numbered from 0.
   [[nodiscard]] const std::vector<data::KeySpec>& keys() const { return keys_; }
   /// As dtkv_set_optimizer takes it; empty: none.
   [[nodiscard]] const std::string& optimizer() const { return optimizer_; }
