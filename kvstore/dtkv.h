@@ -260,8 +260,10 @@ DTKV_API int dtkv_finish_steps(dtkv_store* store);
 /* This worker has made its last push of the epoch; implied by epoch_boundary. */
 DTKV_API int dtkv_finish_epoch(dtkv_store* store);
 /* To be called at the start of every epoch, epoch 0 included. Blocks until every member arrived.
- * DTKV_LEAVE: this worker was removed; stop training and exit 0. After it returns 0, values a
- * worker pulls are the servers' present ones; call dtkv_pull to refresh local copies.
+ * `epoch`: the one after that of the last view; another one is DTKV_INVALID. At the first call it
+ * is the one that the program begins with. DTKV_LEAVE: this worker was removed; stop training and
+ * exit 0. After it returns 0, values a worker pulls are the servers' present ones; call dtkv_pull
+ * to refresh local copies.
  *
  * After DTKV_ROLLBACK, whatever `epoch` is, and also if servers were lost while it waited, it
  * returns 0 with view->rolled_back 1 and in view->epoch the epoch to go on with, which is lower

@@ -2,8 +2,11 @@
 /// process alone, Client (client.h) talks to servers. dtkv.h defines each call.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <tl/expected.hpp>
@@ -52,6 +55,16 @@ using Handle = std::uint64_t;
 }
 [[nodiscard]] inline tl::unexpected<StoreError> store_error(const Error& error) {
   return store_error(code_of(error.kind), error.message);
+}
+
+/// The program calls epoch_boundary(given) in epoch `present`; nothing: it has called none yet.
+[[nodiscard]] inline Status check_epoch(std::optional<Epoch> present, Epoch given) {
+  if (!present || given == present->next()) return {};
+  return store_error(
+      Code::kInvalid,
+      fmt::format("epoch_boundary({}) in epoch {}: go on with view.epoch + 1, or use "
+                  "kv.epochs()",
+                  given, *present));
 }
 
 /// An array of the caller.

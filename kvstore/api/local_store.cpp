@@ -36,7 +36,7 @@ class LocalStore final : public Store, private Answers {
   View view() const override {
     View view;
     view.generation = Generation(1);
-    view.epoch = epoch_;
+    view.epoch = epoch_.value_or(Epoch(0));
     return view;
   }
   WorkerId worker() const override { return WorkerId(0); }
@@ -164,6 +164,7 @@ class LocalStore final : public Store, private Answers {
   Status finish_steps() override { return {}; }
   Status finish_epoch() override { return {}; }
   StoreResult<View> epoch_boundary(Epoch epoch) override {
+    if (auto right = check_epoch(epoch_, epoch); !right) return tl::unexpected(right.error());
     epoch_ = epoch;
     return view();
   }
@@ -280,7 +281,7 @@ class LocalStore final : public Store, private Answers {
   io::FdLog stderr_{2};
   ThresholdWarnings warnings_{stderr_};
   KnownDevices devices_;
-  Epoch epoch_;
+  std::optional<Epoch> epoch_;  ///< Nothing before the first boundary.
   Handle last_handle_ = 0;
   const Array* out_ = nullptr;
   std::optional<Status> answer_;

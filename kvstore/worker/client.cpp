@@ -486,6 +486,9 @@ Status Client::finish(Finished part, bool is_arriving) {
 }
 
 StoreResult<View> Client::epoch_boundary(Epoch epoch) {
+  if (!links_.error())  // else the servers may have been replaced: then any epoch will do
+    if (auto right = check_epoch(member_.epoch(), epoch); !right)
+      return tl::unexpected(right.error());
   for (bool is_replaced = false;; is_replaced = true) {
     auto view = cross_boundary(epoch);
     const bool again = !view && view.error().code == Code::kRollback;

@@ -35,6 +35,11 @@ bool MemberState::must_leave() const {
   return must_leave_;
 }
 
+std::optional<Epoch> MemberState::epoch() const {
+  std::lock_guard lock(mutex_);
+  return last_released_;
+}
+
 void MemberState::on_release(const Release& release) {
   std::lock_guard lock(mutex_);
   if (release.verdict == Verdict::kLeave) {

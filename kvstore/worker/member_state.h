@@ -29,6 +29,8 @@ class MemberState {
   /// False for a newcomer before its first release.
   [[nodiscard]] bool is_member() const;
   [[nodiscard]] bool must_leave() const;
+  /// The epoch that it was released into last; nothing: it has passed no boundary.
+  [[nodiscard]] std::optional<Epoch> epoch() const;
 
   /// The supervisor's messages. Each may come twice.
   void on_release(const Release& release);

@@ -222,6 +222,10 @@ TEST_CASE("join: a newcomer checks shapes, pulls, joins at the boundary, and mom
   CHECK(view.rank == Rank(1));
   CHECK(view.num_workers == 2);
   CHECK(view.epoch == Epoch(1));
+  const auto own_count = store->epoch_boundary(Epoch(1));
+  REQUIRE_FALSE(own_count);
+  CHECK(own_count.error().message ==
+        "epoch_boundary(1) in epoch 1: go on with view.epoch + 1, or use kv.epochs()");
   std::vector<float> g(3000, 1);
   kv::PushOptions options;
   options.learning_rate = 1;

@@ -20,6 +20,9 @@ TEST_CASE("local: one worker's store has the same rounds, means and optimizers",
     store.pushpull({{"w", g}}, {{"w", values}}, push);
     CHECK(values == std::vector<double>(5, 1 - 1 - 1.5));
     CHECK(store.epoch_boundary(4)->epoch == 4);
+    CHECK_THROWS_AS(store.epoch_boundary(4), dtkv::Error);
+    CHECK_THROWS_AS(store.epoch_boundary(0), dtkv::Error);
+    CHECK(store.epoch_boundary(5)->epoch == 5);
     std::vector<float> other(5);
     CHECK_THROWS_AS(store.pull({{"w", other}}), dtkv::Error);
     CHECK_THROWS_AS(store.pull({{"v", other}}), dtkv::Error);

@@ -324,7 +324,7 @@ TEST_CASE("rollback: a server that was left writes no more into this worker's me
         if (i == 0) init_everywhere(*store);
         if (i == 0) must(store->epoch_boundary(Epoch(0)));
         if (i == 0) must(store->epoch_boundary(Epoch(1)));
-        must(store->epoch_boundary(kSaved));
+        must(store->epoch_boundary(i == 0 ? kSaved : kLost));
       }));
     for (auto& started : all) started.get();
     std::vector<float> ones(kCount, 1);

@@ -332,8 +332,8 @@ class Optimizers(unittest.TestCase):
         scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
         optimizer.register(scheduler=scheduler)
         dt.own_data()
-        boundary, views = optimizer.store.epoch_boundary, {}
-        optimizer.store.epoch_boundary = lambda epoch: views.pop(epoch, None) or boundary(epoch)
+        first, views = optimizer._training._view, {}
+        optimizer.store.epoch_boundary = lambda epoch: views.pop(epoch, None) or first._replace(epoch=epoch)
         begins = []
         with mock.patch.object(dtkv.Store, "type", "dist_sync"), mock.patch.object(replicas, "_COPIES_BYTES", 0):
             for epoch in optimizer.epochs(6):
