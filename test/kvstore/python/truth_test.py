@@ -995,10 +995,11 @@ class Plans(unittest.TestCase):
     ONE = Plan(100, 64, 7, 12345)
 
     def check(self, mine, others, parameters=9, others_parameters=9, flags=()):
-        sums = plan.packed(mine, parameters, 0 in flags)
+        one = plan.Contribution(mine, parameters, flag=0 in flags)
+        sums = one.packed()
         for i, other in enumerate(others, 1):
-            sums = sums + plan.packed(other, others_parameters, i in flags)
-        return plan.check(mine, parameters, sums, 4)
+            sums = sums + plan.Contribution(other, others_parameters, flag=i in flags).packed()
+        return plan.check(one, sums, 4).flag
 
     def test_equal_plans_pass(self):
         big = Plan(10**12, 1 << 40, (1 << 48) - 1, (1 << 48) - 1)
@@ -1022,6 +1023,24 @@ class Plans(unittest.TestCase):
         with self.assertRaises(dtkv.Mismatch):
             self.check(self.ONE, [self.ONE] * 2, 1 << 62, (1 << 62) + 1)
 
+    def test_a_newcomer_that_differs_ends_alone(self):
+        old, new = plan.Contribution(self.ONE, 9, 0.1, is_proven=True), plan.Contribution(self.ONE, 9, 0.1)
+        for odd, why in (
+            (new._replace(rate=0.2), "^epoch 4: this worker's first step has the learning rate 0.2, the other workers'"),
+            (new._replace(plan=self.ONE._replace(samples=90)), "^epoch 4: this worker's data has 90 samples"),
+        ):
+            sums = old.packed() + old.packed() + odd.packed()
+            self.assertTrue(plan.check(old, sums, 4).has_newcomers)
+            with self.assertRaisesRegex(dtkv.Mismatch, why):
+                plan.check(odd, sums, 4)
+            with self.assertRaises(dtkv.Mismatch):  # at the start all end
+                plan.check(new, new.packed() + odd.packed(), 4)
+        sums = new.packed() + new.packed() + new._replace(rate=None).packed()
+        self.assertFalse(plan.check(new, sums, 4).has_newcomers)
+        self.assertFalse(plan.check(old, old.packed() + old.packed(), 4).has_newcomers)
+        with self.assertRaises(dtkv.Mismatch):
+            plan.check(old, old.packed() + old._replace(rate=0.3).packed(), 4)
+
 
 class Agreed(Trainings):
     def test_the_first_step_compares_once_and_so_does_an_epoch_without_a_step(self):
@@ -1031,9 +1050,9 @@ class Agreed(Trainings):
             job._view = job._view._replace(num_workers=2)
             job._has_agreed = False
             job.store.pushpull, real = lambda key, sums, **options: sums.__iadd__(self.other), job.store.pushpull
-            self.other = plan.packed(None, job._checksum(), False)
+            self.other = plan.Contribution(None, job._checksum()).packed()
             job._agree()
-            self.other = plan.packed(None, 77, False)
+            self.other = plan.Contribution(None, 77).packed()
             job._agree()
             job._has_agreed = False
             with self.assertRaisesRegex(dtkv.Mismatch, "trains other parameters"):

@@ -89,6 +89,10 @@ class Elastic:
         self._has_finished_steps = False
         self._has_agreed = False
         self._has_met = False
+        self._is_proven = False
+        """This worker has trained an epoch with the others."""
+        self._has_newcomers = False
+        """In this epoch, beside workers that are proven: it is they who end where workers differ."""
         self._lead_at_end: Optional[bool] = None
         """After epochs(): who was the lead when all met for the last time."""
         self._created: Set[str] = set()
@@ -355,17 +359,19 @@ class Elastic:
 
     # ---------------------------------------------------------------- what all workers do together
 
-    def _agree(self) -> None:
+    def _agree(self, rate: Optional[float] = None) -> None:
         """Once in an epoch, in its first step or, by a worker that makes none, at its end: all have the same plan."""
         if self._has_agreed:
             return
         self._has_agreed = True
         if self.world_size > 1:
-            mine = None if self._batches is None else self._batches.plan, self._checksum()
-            sums = plan.packed(*mine, time.monotonic() - self._compared_at > COMPARE_EVERY_S)
+            is_time = time.monotonic() - self._compared_at > COMPARE_EVERY_S
+            sampler = None if self._batches is None else self._batches.plan
+            mine = plan.Contribution(sampler, self._checksum(), rate, self._is_proven, is_time)
+            sums = mine.packed()
             self._create(plan.KEY, sums)
             self.store.pushpull(plan.KEY, sums, step=self._last_step, reduce="sum")
-            self._shall_compare = plan.check(*mine, sums, self.epoch)
+            self._shall_compare, self._has_newcomers = plan.check(mine, sums, self.epoch)
         self._follow_program()
 
     def _checksum(self) -> int:
@@ -401,7 +407,7 @@ class Elastic:
         if steps == 0 and not is_untouched:
             raise InvalidUse(f"no step() in epoch {self.epoch}: {self._how_to_step}")
         self._refresh()
-        self._has_met = True
+        self._has_met = self._is_proven = True
         self._lead_at_end = self.store.is_lead
         if self._steps_made > 0 and self._batches is None and not self._owns_data:
             self._owns_data = True

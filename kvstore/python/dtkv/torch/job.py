@@ -92,16 +92,17 @@ class Job(Elastic):
         samples = self._check_step(samples)
         if self._is_accumulating:
             raise InvalidUse("step() inside accumulate(): call it after the last micro-batch's backward, outside")
+        rate = self.lr if lr is None else lr
         with self._unless_servers_are_lost():
             if not self._is_lost:
-                self._agree()
+                self._agree(rate)
                 self._check_weights()
         with torch.no_grad():
             for one in self._parameters.values():
                 self._collect(one)
         try:
             with self._unless_servers_are_lost():
-                self._exchange(samples, self.lr if lr is None else lr)
+                self._exchange(samples, rate)
         finally:
             self._note_pull()
             self._step += 1

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Tuple
+import struct
+from typing import Any, NamedTuple, Optional, Tuple
 
 import numpy
 
@@ -18,22 +19,45 @@ _SENTENCES = (
     "this worker's samples have another order than those of the other workers",
     "this worker trains other parameters than the others, or they have other shapes or strides",
 )
+_RATE = "this worker's first step has the learning rate {rate:g}, the other workers' another one"
 
 
-def _numbers(plan: Optional[Plan], parameters: int) -> Tuple[int, ...]:
-    return (*(plan or (0, 0, 0, 0)), parameters)
+class Contribution(NamedTuple):
+    """A worker's. `plan`: of its sampler, None without one. `parameters`: a checksum of those that are trained. `rate`: the
+    learning rate of its first step; None: it makes none now, or the workers have other means to compare it.
+    `is_proven`: it has trained an epoch with the others. `flag`: any worker may set it."""
+
+    plan: Optional[Plan]
+    parameters: int
+    rate: Optional[float] = None
+    is_proven: bool = False
+    flag: bool = False
+
+    def numbers(self) -> Tuple[int, ...]:
+        return (*(self.plan or (0, 0, 0, 0)), self.parameters)
+
+    def packed(self) -> Any:
+        """For KEY, which adds up: counts, and what must be alike, modulo 2^64."""
+        rate = () if self.rate is None else struct.unpack("<Q", struct.pack("<d", self.rate))
+        words = [1, self.is_proven, self.flag, len(rate), *rate, *[0][len(rate) :], *self.numbers()]
+        return numpy.array([n & _WORD for n in words], numpy.uint64).view(numpy.int64)
 
 
-def packed(plan: Optional[Plan], parameters: int, flag: bool) -> Any:
-    """The contribution to KEY, which adds up: numbers of workers and of flags, and what must be alike, modulo 2^64.
-    `plan`: of the sampler, None without one. `parameters`: a checksum of those that are trained."""
-    return numpy.array([1, flag, *(n & _WORD for n in _numbers(plan, parameters))], numpy.uint64).view(numpy.int64)
+class Verdict(NamedTuple):
+    flag: bool
+    has_newcomers: bool
+    """Workers train that are not proven, beside others that are."""
 
 
-def check(plan: Optional[Plan], parameters: int, sums: Any, epoch: int) -> bool:
-    """Whether anyone had set the flag. Mismatch: the workers differ."""
-    workers = int(sums[0])
-    for sentence, mine, whole in zip(_SENTENCES, _numbers(plan, parameters), sums[2:].view(numpy.uint64).tolist()):
-        if mine * workers & _WORD != whole:
-            raise Mismatch(f"epoch {epoch}: " + sentence.format(mine=mine, mean=whole / workers))
-    return bool(sums[1])
+def check(mine: Contribution, sums: Any, epoch: int) -> Verdict:
+    """Mismatch: the workers differ. Beside workers that are proven, those alone that are not say so, and end."""
+    workers, proven, flag, rated, rates, *wholes = sums.view(numpy.uint64).tolist()
+    verdict = Verdict(bool(flag), 0 < proven < workers)
+    if verdict.has_newcomers and mine.is_proven:
+        return verdict
+    for sentence, number, whole in zip(_SENTENCES, mine.numbers(), wholes):
+        if number * workers & _WORD != whole:
+            raise Mismatch(f"epoch {epoch}: " + sentence.format(mine=number, mean=whole / workers))
+    if mine.rate is not None and (int(mine.packed()[4]) * rated - rates) & _WORD:
+        raise Mismatch(f"epoch {epoch}: " + _RATE.format(rate=mine.rate))
+    return verdict
