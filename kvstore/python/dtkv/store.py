@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import numbers
+import operator
 import os
 import sys
 import threading
@@ -331,8 +332,9 @@ class Store:
             same_names, received = _entries(keys, values if out is None else out, "pushpull")
             if same_names != names:
                 raise ValueError(f"pushpull: {len(sent)} arrays to push and {len(received)} to pull into")
-        from_, into = Arrays(names, sent, is_written=False), Arrays(names, received, is_written=True)
-        return self._begin_pushpull(from_, into, options, wait)
+        into = Arrays(names, received, is_written=True)
+        is_in_place = all(map(operator.is_, sent, received))
+        return self._begin_pushpull(into if is_in_place else Arrays(names, sent, is_written=False), into, options, wait)
 
     def pushpull_again(self, values: Arrays, out: Arrays, *, samples: int, step: int, learning_rate: float) -> None:
         """pushpull() of arrays that were described once: for many small arrays that takes longer than the call."""
@@ -556,6 +558,16 @@ class Store:
         """Calls `function` with the store; raises its error. If a signal's handler raises while it runs, it goes on in its
         own thread, and the store is free when it is done."""
         call = _Call()
+        if not interruptibly or threading.current_thread() is not threading.main_thread():
+            try:
+                self._enter(call, is_open, patience)
+                self._free_unused(self._pointer)
+                code = function(self._pointer)
+                if code:
+                    raise self._error(code)
+            finally:
+                self._calls.pop(call, None)
+            return
         result: List[Any] = []
         is_done = threading.Event()
 
@@ -574,15 +586,12 @@ class Store:
         try:
             self._enter(call, is_open, patience)
             self._free_unused(self._pointer)
-            if interruptibly and threading.current_thread() is threading.main_thread():
-                try:
-                    threading.Thread(target=run, name=call.thread, daemon=True).start()
-                except RuntimeError:  # no thread starts while the interpreter ends, since Python 3.12
-                    run()
-                while not is_done.wait(_LOOK_EVERY):
-                    pass
-            else:
+            try:
+                threading.Thread(target=run, name=call.thread, daemon=True).start()
+            except RuntimeError:  # no thread starts while the interpreter ends, since Python 3.12
                 run()
+            while not is_done.wait(_LOOK_EVERY):
+                pass
         finally:
             if call.take():
                 self._calls.pop(call, None)

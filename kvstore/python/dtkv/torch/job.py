@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import numbers
+import operator
 import zlib
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
@@ -18,6 +19,7 @@ from .transfer import pack, unpack
 
 _NAMES = "dtkv.names"
 """The key of what _names_of_model() gives for the lead."""
+_GRAD, _VERSION = operator.attrgetter("grad"), operator.attrgetter("_version")
 _ALIGN = 16
 """Parameters begin at multiples of this many elements in the store's memory."""
 
@@ -35,7 +37,6 @@ class _Parameter:
         self.gradient = shaped(gradient_row, parameter)
         parameter.data = self.value
         parameter.grad = self.gradient
-        self.address = parameter.data_ptr()
         self.version = torch.as_strided(parameter.detach(), (0,), (1,))
         """Nothing of the parameter, but of its version: what is done to it counts for autograd's check."""
 
@@ -97,9 +98,7 @@ class Job(Elastic):
             if not self._is_lost:
                 self._agree(rate)
                 self._check_weights()
-        with torch.no_grad():
-            for one in self._parameters.values():
-                self._collect(one)
+        self._collect()
         try:
             with self._unless_servers_are_lost():
                 self._exchange(samples, rate)
@@ -203,6 +202,8 @@ class Job(Elastic):
         self._is_on_cpu = all(one.row.device.type == "cpu" for one in ours)
         self._arrays = self._arrays_of(ours)
         self._of_model = [one.parameter for one in ours]
+        self._addresses = [one.value.data_ptr() for one in ours]
+        self._gradients = [one.gradient for one in ours]
         self._all_versions = [one.version for one in ours]
         self._note_pull(is_pulled=False)
 
@@ -222,19 +223,20 @@ class Job(Elastic):
         for block in self._gradient_blocks:
             block.zero_()
 
-    def _collect(self, one: _Parameter) -> None:
-        """Brings the gradient to its place in the store's memory, if the program put it elsewhere."""
-        parameter = one.parameter
-        if parameter.data_ptr() != one.address:
-            raise InvalidUse(f"{one.name} moved: make the Job after .to(), .half() and the like")
-        found = parameter.grad
-        if found is one.gradient:
-            return
-        if found is None:
-            one.gradient_row.zero_()
-        elif found.data_ptr() != one.gradient.data_ptr():
-            one.gradient.copy_(found.detach())
-        parameter.grad = one.gradient
+    def _collect(self) -> None:
+        """Brings the gradients to their places in the store's memory, where the program put them elsewhere."""
+        if list(map(torch.Tensor.data_ptr, self._of_model)) != self._addresses:
+            moved = next(one.name for one in self._parameters.values() if one.parameter.data_ptr() != one.value.data_ptr())
+            raise InvalidUse(f"{moved} moved: make the Job after .to(), .half() and the like")
+        for parameter, gradient, found in zip(self._of_model, self._gradients, map(_GRAD, self._of_model)):
+            if found is gradient:
+                continue
+            with torch.no_grad():
+                if found is None:
+                    gradient.zero_()
+                elif found.data_ptr() != gradient.data_ptr():
+                    gradient.copy_(found.detach())
+            parameter.grad = gradient
 
     # ---------------------------------------------------------------- the program's changes
 
@@ -289,7 +291,7 @@ class Job(Elastic):
 
     def _check_weights(self, but: Sequence[str] = ()) -> None:
         """InvalidUse: the program has changed weights, which the servers have."""
-        present = [p._version for p in self._of_model]
+        present = list(map(_VERSION, self._of_model))
         if present == self._versions:
             return
         for one, now, before in zip(self._parameters.values(), present, self._versions):
@@ -433,4 +435,4 @@ class Job(Elastic):
         """The parameters have new values: a graph that has the old ones must not be used."""
         if is_pulled and self._all_versions:
             torch._foreach_zero_(self._all_versions)
-        self._versions = [p._version for p in self._of_model]
+        self._versions = list(map(_VERSION, self._of_model))
