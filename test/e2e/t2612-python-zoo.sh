@@ -3,15 +3,16 @@
 # multiples of the world: state_dict() is the same bits on all workers after the inner loop, at each epoch and after
 # epochs(), and what one process has that trains with the joined batches. Nightly: each kind alone, too.
 . "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/elastic.sh"
 . "$(dirname "$0")/cases.sh"
 
 # Part, level, world and samples. A worker's batch has 2 samples.
 cases=(
   all/L1/2/7 all/L1/3/13 all/L1/1-3-2/12 all/async/2/9
-  all/L2/3/2 all/L2/1-3-2/11 all/L3/2/8 all/L3/3/13
+  all/L2/3/2 all/L2/1-3-2/11 all/L3/2/8 all/L3/3/13 all/L1/2-lost/7
 )
 if is_nightly; then
-  cases+=(all/async/1-3-2/13 all/L3/1-3-2/13 all/L1/2/1 all/L2/2/9)
+  cases+=(all/{L2,L3}/2-lost/7 all/async/1-3-2/13 all/L3/1-3-2/13 all/L1/2/1 all/L2/2/9)
   for part in $(python zoo parts); do
     cases+=("$part"/{L1,L2}/1-3-2/13 "$part/async/3/13")
     [ "$part" = Unfrozen ] || cases+=("$part/L3/3/13")  # there an error: loops.py has it
@@ -30,6 +31,14 @@ grows_and_shrinks() {
   touch "$1/shrinks"
 }
 
+# loses_a_server FOLDER: in mid-epoch; the job goes back to a checkpoint.
+loses_a_server() {
+  local folder=$1
+  wait_for 30 '[ -e "$folder/has_stepped" ]'
+  kill -KILL "$(pid_of servers 1)"
+  touch "$folder/goes_on"
+}
+
 folders=()
 for case in ${CASES:-${cases[@]}}; do
   folder=$T/${case//\//.}
@@ -38,8 +47,10 @@ for case in ${CASES:-${cases[@]}}; do
   echo "zoo/$case" >"$folder/case"
   IFS=/ read -r _ _ world _ <<<"$case"
   size=(-n "$world" -s 1) MEANWHILE=:
-  [ "$world" != 1-3-2 ] ||
-    size=(-n 1 -s 2 --elastic-training-enabled --poll-interval 300ms) MEANWHILE=grows_and_shrinks
+  case $world in
+    1-3-2) size=(-n 1 -s 2 --elastic-training-enabled --poll-interval 300ms) MEANWHILE=grows_and_shrinks ;;
+    2-lost) size=(-n 2 -s 2 --elastic-training-enabled --checkpoint-every 1) MEANWHILE=loses_a_server ;;
+  esac
   # Each worker has another order of sets. The mask of -inf is no gradient.
   job "$folder" "${size[@]}" --refuse-nonfinite -- sh -c 'PYTHONHASHSEED=$DT_WORKER_ID exec "$@"' sh \
     "$PYTHON" "$DT_SOURCE/test/e2e/python/zoo.py" train "zoo/$case" "$folder"

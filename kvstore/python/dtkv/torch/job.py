@@ -75,6 +75,8 @@ class Job(Elastic):
         """Tensors that together are all gradients."""
         self._versions: List[int] = []
         """The parameters' versions after the last pull."""
+        self._unfrozen: Dict[str, Any] = {}
+        """Rows of parameters that the program has unfrozen, as they were: a rollback to an earlier epoch needs them."""
         self._is_first = True
         trained = self._trained_of(plain(model.named_parameters()))
         super().__init__(type)
@@ -257,6 +259,7 @@ class Job(Elastic):
             return
         self._check_weights(but=gone)
         before = {name: flat(p).clone() for name, p in new.items()}
+        self._unfrozen.update(before)
         gradients = {name: p.grad for name, p in new.items()}  # of this step's backward
         self._retrain(new, gone)
         for name, gradient in gradients.items():
@@ -326,7 +329,12 @@ class Job(Elastic):
         return dict(zip(sorted(self._all()), roll.reshape(-1, 2).tolist()))
 
     def _servers_roll(self) -> Dict[str, List[int]]:
-        roll = numpy.zeros(2 * self._names_of_model()[1], numpy.int64)
+        names = numpy.zeros(2, numpy.int64)
+        self.store.pull(_NAMES, names)
+        count = self._names_of_model()[1]
+        if names.tolist() != self._names_of_model():
+            raise Mismatch(f"the lead's model has other parameters ({names[1]}) than this worker's ({count})")
+        roll = numpy.zeros(2 * count, numpy.int64)
         self.store.pull(self._roll_key(), roll)
         return self._roll_by_name(roll)
 
@@ -352,7 +360,20 @@ class Job(Elastic):
     def _to_train(self) -> Dict[str, Any]:
         return self._trained_of(self._all())
 
+    def _train_as(self, roll: Mapping[str, List[int]]) -> None:
+        """Freezes and unfreezes what the servers' roll has so."""
+        for name, p in self._all().items():
+            p.requires_grad_(bool(roll[name][0]))
+        new, gone = self._changes()
+        self._retrain(new, gone)
+        with torch.no_grad():
+            for name, p in self._frozen().items():
+                if name in gone and name in self._unfrozen:
+                    p.copy_(shaped(self._unfrozen[name], p))
+
     def _make_keys(self) -> None:
+        if self.rolled_back:  # what was unfrozen later is no key again
+            self._train_as(self._servers_roll())
         self._replace(*self._changes())
         self.store.init({name: one.row for name, one in self._parameters.items()})
         names = numpy.array(self._names_of_model(), numpy.int64)
@@ -374,16 +395,9 @@ class Job(Elastic):
 
     def _take_all(self) -> List[str]:
         """Takes the servers' weights and buffers. Returns the names of frozen parameters that differ from the lead's."""
-        names = numpy.zeros(2, numpy.int64)
-        self.store.pull(_NAMES, names)
-        if names.tolist() != self._names_of_model():
-            count = self._names_of_model()[1]
-            raise Mismatch(f"the lead's model has other parameters ({names[1]}) than this worker's ({count})")
         found = self._servers_roll()
-        if self.rolled_back or self.epoch > 0 or self.store.is_newcomer:
-            for name, p in self._all().items():
-                p.requires_grad_(bool(found[name][0]))
-            self._retrain(*self._changes())
+        if not self.rolled_back and (self.epoch > 0 or self.store.is_newcomer):
+            self._train_as(found)
         if self.rolled_back:
             self._zero_gradients()
         self._pull()
