@@ -118,6 +118,17 @@ void add_own(Variables& vars, const io::JobSpec& spec, const ProcessFacts& facts
     device->second += ":" + text(facts.index_on_host);
 }
 
+/// What the agent is to do about CUDA_VISIBLE_DEVICES, unless the user has set it.
+void add_gpus(Variables& vars, const io::JobSpec& spec, const ProcessFacts& facts) {
+  const bool is_worker = facts.process.role == Role::kWorker;
+  const bool deals = is_worker && io::deals_gpus(spec);
+  const auto device = vars.find("DT_SERVER_DEVICE");
+  const bool uses_all = is_worker || (device != vars.end() && device->second.starts_with("auto"));
+  const bool is_chosen = !facts.host.gpus.empty() && uses_all && !vars.contains(kVisibleGpus);
+  if (deals || is_chosen) vars[kGpusPerWorker] = deals ? spec.gpus_per_worker : "all";
+  if (is_chosen) vars[kHostGpus] = facts.host.gpus;
+}
+
 void add_users(Variables& vars, const std::vector<std::pair<std::string, std::string>>& users) {
   for (const auto& [name, value] : users) vars[name] = value;
 }
@@ -154,8 +165,7 @@ std::vector<std::pair<std::string, std::string>> environment(const io::JobSpec& 
   if (facts.process.role == Role::kServer) add_users(vars, spec.env_server);
   if (facts.process.role == Role::kWorker) add_users(vars, spec.env_worker);
   add_own(vars, spec, facts);
-  if (facts.process.role == Role::kWorker && io::deals_gpus(spec))
-    vars[kGpusPerWorker] = spec.gpus_per_worker;
+  add_gpus(vars, spec, facts);
   return {vars.begin(), vars.end()};
 }
 

@@ -18,8 +18,12 @@ namespace dt::launcher {
 /// The variable with a folder that an agent puts before those of its own PATH.
 inline constexpr const char* kFirstInPath = "DT_FIRST_IN_PATH";
 
-/// The variable by which an agent deals its host's GPUs to workers: a number, or "auto".
+/// The variable with the GPUs that a CUDA program sees.
+inline constexpr const char* kVisibleGpus = "CUDA_VISIBLE_DEVICES";
+/// The variable by which an agent deals its host's GPUs to workers: a number, "auto", or "all".
 inline constexpr const char* kGpusPerWorker = "DT_GPUS_PER_WORKER";
+/// The variable with the list of those that the job may use; not set: all.
+inline constexpr const char* kHostGpus = "DT_HOST_GPUS";
 
 /// An address, and a port there on which no process of the job listens by itself.
 struct Endpoint {
@@ -30,7 +34,7 @@ struct Endpoint {
 /// What the supervisor knows of a process it is about to start.
 struct ProcessFacts {
   ProcessId process;
-  Host host;
+  Host host;                      ///< With its GPUs.
   std::string address;            ///< The host's literal address: where its server binds.
   std::string secret;             ///< The job's secret, 64 hex digits.
   std::uint32_t num_workers = 0;  ///< World size, for a newcomer the predicted one.

@@ -35,8 +35,8 @@ std::string dump(const json& value) {
 }
 
 /// Reached by srun, in a Slurm job of its own.
-bool needs_holder(const io::JobSpec& spec, const Job& job, Host host) {
-  if (const auto via = job.hosts().via(host)) host.via = via;
+bool needs_holder(const io::JobSpec& spec, const Job& job, const Host& named) {
+  const Host& host = job.hosts().as_given(named);
   return host.user.empty() && host.port == 0 && io::way_to(spec, host) == StarterKind::kSlurm &&
          node_of(host, spec.allocation) == nullptr;
 }

@@ -30,7 +30,7 @@ launcher::ProcessFacts process_facts(const Shell& shell, const HostLinks& links,
   const Job& job = *shell.job;
   launcher::ProcessFacts facts;
   facts.process = process;
-  facts.host = host;
+  facts.host = job.hosts().as_given(host);
   facts.secret = shell.secret;
   facts.num_workers = static_cast<std::uint32_t>(job.boundary().members().size());
   facts.num_servers = static_cast<std::uint32_t>(spec.servers.size());

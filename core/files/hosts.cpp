@@ -1,6 +1,7 @@
 #include "core/files/hosts.h"
 
 #include <algorithm>
+#include <bitset>
 #include <map>
 #include <span>
 
@@ -19,6 +20,8 @@ using host_names::shown;
 using host_names::Text;
 
 constexpr std::uint32_t kMostSlots = 10'000;  ///< Per line: sums stay far below 2^32.
+constexpr std::uint32_t kLastGpu = 255;       ///< More than any host has.
+constexpr Text kGpus = "gpus=";
 
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\v' || c == '\f'; }
 
@@ -105,6 +108,8 @@ struct Settings {
   std::optional<std::uint32_t> slots;
   std::optional<StarterKind> via;
   std::size_t via_at = 0;
+  Text gpus;
+  std::size_t gpus_at = 0;
 };
 
 Parsed<std::uint32_t> parse_slots(Text text, std::size_t at) {
@@ -139,21 +144,35 @@ Parsed<Settings> parse_settings(std::span<const Word> words) {
       if (!via) return tl::unexpected(via.error());
       settings.via = *via;
       settings.via_at = word.at;
+    } else if (word.text.starts_with(kGpus)) {
+      if (settings.gpus_at > 0) return mistake(word.at, "gpus= is given twice");
+      settings.gpus = word.text.substr(kGpus.size());
+      settings.gpus_at = word.at;
+      if (!gpu_numbers(settings.gpus))
+        return mistake(word.at + kGpus.size(),
+                       "\"{}\" is no list of GPUs: nvidia-smi's numbers, each once, as in 0,2-5, "
+                       "were expected",
+                       shown(settings.gpus));
     } else {
       return mistake(word.at,
-                     "\"{}\" was not expected: a line is [user@]host[:port] [slots=N] [via=KIND]",
+                     "\"{}\" was not expected: a line is [user@]host[:port] [slots=N] [gpus=LIST] "
+                     "[via=KIND]",
                      shown(word.text));
     }
   }
   return settings;
 }
 
-/// The via of each name so far, and the line that gave it.
-struct Way {
-  StarterKind via{};
+/// What lines so far have given, and the first that gave it.
+template <class Setting>
+struct Given {
+  Setting setting{};
   std::uint32_t line = 0;
 };
-using Ways = std::map<std::string, Way, std::less<>>;
+struct Ways {
+  std::map<std::string, Given<StarterKind>, std::less<>> vias;  ///< By name.
+  std::map<Host, Given<std::string>> gpus;
+};
 
 Parsed<std::vector<HostLine>> parse_line(Text line, std::uint32_t line_number, std::size_t most,
                                          Ways& ways) {
@@ -169,23 +188,34 @@ Parsed<std::vector<HostLine>> parse_line(Text line, std::uint32_t line_number, s
       if (knows_names_only(*via) && (!host.user.empty() || host.port != 0))
         return mistake(settings->via_at, "via={} reaches a host by its name alone: {} has {}",
                        to_text(*via), to_string(host), host.port != 0 ? "a port" : "a user");
-      const auto [known, is_new] = ways.try_emplace(host.name, Way{*via, line_number});
-      if (!is_new && known->second.via != *via)
+      const auto [known, is_new] =
+          ways.vias.try_emplace(host.name, Given<StarterKind>{*via, line_number});
+      if (!is_new && known->second.setting != *via)
         return mistake(settings->via_at, "{} has via={} in line {}: one host is reached in one way",
-                       host.name, to_text(known->second.via), known->second.line);
+                       host.name, to_text(known->second.setting), known->second.line);
       host.via = via;
+    }
+    if (host.gpus = settings->gpus; !host.gpus.empty()) {
+      const auto [known, is_new] =
+          ways.gpus.try_emplace(host, Given<std::string>{host.gpus, line_number});
+      if (!is_new && known->second.setting != host.gpus)
+        return mistake(settings->gpus_at, "{} has gpus={} in line {}: one host has one list", host,
+                       known->second.setting, known->second.line);
     }
     lines.push_back({std::move(host), settings->slots, line_number});
   }
   return lines;
 }
 
-/// A line without via has that of the other lines of its name.
+/// A line without via has that of the other lines of its name, and one without gpus its host's.
 void fill_ways(std::vector<HostLine>& lines, const Ways& ways) {
-  if (ways.empty()) return;
-  for (HostLine& line : lines)
-    if (const auto way = ways.find(line.host.name); way != ways.end())
-      line.host.via = way->second.via;
+  if (ways.vias.empty() && ways.gpus.empty()) return;
+  for (HostLine& line : lines) {
+    if (const auto way = ways.vias.find(line.host.name); way != ways.vias.end())
+      line.host.via = way->second.setting;
+    if (const auto list = ways.gpus.find(line.host); list != ways.gpus.end())
+      line.host.gpus = list->second.setting;
+  }
 }
 
 }  // namespace
@@ -199,21 +229,47 @@ std::string to_string(const Host& host) {
 }
 
 std::string line_of(const Host& host) {
-  return host.via ? fmt::format("{} via={}", host, to_text(*host.via)) : to_string(host);
+  std::string out = to_string(host);
+  if (!host.gpus.empty()) out += fmt::format(" {}{}", kGpus, host.gpus);
+  return host.via ? fmt::format("{} via={}", out, to_text(*host.via)) : out;
 }
 
 HostOnWire to_wire(const Host& host) {
-  const std::string kind = host.via ? fmt::format("{} ", to_text(*host.via)) : "";
-  return {kind + host.user, host.name, host.port};
+  std::string before = host.via ? fmt::format("{} ", to_text(*host.via)) : "";
+  if (!host.gpus.empty()) before += fmt::format("{}{} ", kGpus, host.gpus);
+  return {before + host.user, host.name, host.port};
 }
 
 std::optional<Host> from_wire(HostOnWire host) {
   Host out{std::move(host.user), std::move(host.name), host.port};
-  const std::size_t blank = out.user.find(' ');
-  if (blank == std::string::npos) return out;
-  out.via = starter_kind(Text(out.user).substr(0, blank));
-  if (!out.via) return std::nullopt;
-  out.user.erase(0, blank + 1);
+  for (;;) {
+    const std::size_t blank = out.user.find(' ');
+    if (blank == std::string::npos) return out;
+    const Text word = Text(out.user).substr(0, blank);
+    if (word.starts_with(kGpus))
+      out.gpus = word.substr(kGpus.size());
+    else if (!(out.via = starter_kind(word)))
+      return std::nullopt;
+    out.user.erase(0, blank + 1);
+  }
+}
+
+std::optional<std::vector<std::uint32_t>> gpu_numbers(std::string_view list) {
+  std::vector<std::uint32_t> out;
+  std::bitset<kLastGpu + 1> known;
+  for (bool has_more = true; has_more;) {
+    has_more = list.find(',') != Text::npos;
+    Text last = host_names::take_until(list, ',');
+    const bool is_range = last.find('-') != Text::npos;
+    const auto begin = number(is_range ? host_names::take_until(last, '-') : last, kLastGpu);
+    const auto end = number(last, kLastGpu);
+    if (!begin || !end || *begin > *end) return std::nullopt;
+    for (std::uint32_t gpu = *begin; gpu <= *end; ++gpu) {
+      if (known[gpu]) return std::nullopt;
+      known.set(gpu);
+      out.push_back(gpu);
+    }
+  }
   return out;
 }
 
@@ -244,7 +300,9 @@ std::vector<HostSlots> sum_slots(const std::vector<HostLine>& lines) {
   for (const HostLine& line : lines) {
     const auto [known, is_new] = index.try_emplace(line.host, sums.size());
     if (is_new) sums.push_back({line.host, 0});
-    sums[known->second].slots += line.slots.value_or(1);
+    HostSlots& sum = sums[known->second];
+    sum.slots += line.slots.value_or(1);
+    if (sum.host.gpus.empty()) sum.host.gpus = line.host.gpus;
   }
   return sums;
 }
@@ -261,13 +319,14 @@ std::vector<HostLine> with_known_ways(std::vector<HostLine> lines, const std::ve
     if (line.host.user.empty()) line.host.user = entry->second->user;
     if (line.host.port == 0) line.host.port = entry->second->port;
     if (!line.host.via) line.host.via = entry->second->via;
+    if (line.host.gpus.empty()) line.host.gpus = entry->second->gpus;
   }
   return lines;
 }
 
 bool are_same_lines(const std::vector<HostSlots>& a, const std::vector<HostSlots>& b) {
   return std::ranges::equal(a, b, [](const HostSlots& x, const HostSlots& y) {
-    return x == y && x.host.via == y.host.via;
+    return x == y && line_of(x.host) == line_of(y.host);
   });
 }
 

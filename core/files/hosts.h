@@ -1,9 +1,10 @@
 /// The hosts grammar: text of `hosts` and `host_worker` <-> lists of hosts. Pure text work; it does
 /// not resolve names and knows nothing of processes.
 ///
-///     line  = [ host [ "slots=" N ] [ "via=" KIND ] ] [ "#" comment ]
+///     line  = [ host [ "slots=" N ] [ "gpus=" LIST ] [ "via=" KIND ] ] [ "#" comment ]
 ///     host  = [ user "@" ] ( name | IPv4 | "[" IPv6 "]" ) [ ":" port ]
 ///     name may hold ranges: node[01-16], gpu[1,3,5-7]; padding is kept.
+///     LIST is 0,2-5: GPUs as nvidia-smi numbers them; all lines of one host have the same one.
 ///     KIND is a name of core/launch/kind.h; all lines of one name have the same one.
 ///
 /// CRLF line ends, blank lines and blanks around words are harmless.
@@ -24,12 +25,13 @@
 namespace dt {
 
 /// A machine as the user names it. Two hosts are the same when user, name and port are: how it is
-/// reached may change.
+/// reached, and which GPUs it gives, may change.
 struct Host {
   std::string user;        ///< Empty: not given.
   std::string name;        ///< Name or literal address, IPv6 without brackets.
   std::uint16_t port = 0;  ///< ssh port; 0: not given.
   std::optional<StarterKind> via = std::nullopt;  ///< None: as the job reaches its hosts.
+  std::string gpus = {};  ///< Those for the job, as gpus= has them; empty: all.
 
   friend std::strong_ordering operator<=>(const Host& a, const Host& b) {
     return std::tie(a.user, a.name, a.port) <=> std::tie(b.user, b.name, b.port);
@@ -39,11 +41,11 @@ struct Host {
 
 /// "user@name:port" with brackets around IPv6, the host alone; parses back to the same Host.
 [[nodiscard]] std::string to_string(const Host& host);
-/// The host as a line of a hosts file: also how it is reached, where that is given.
+/// The host as a line of a hosts file: also how it is reached and its GPUs, where they are given.
 [[nodiscard]] std::string line_of(const Host& host);
 
-/// A host as it travels and lies in journals, which began without `via`: "KIND " may stand before
-/// the user's name, which has no blank.
+/// A host as it travels and lies in journals, which began without `via` and `gpus`: "KIND " and
+/// "gpus=LIST " may stand before the user's name, which has no blank.
 struct HostOnWire {
   std::string user;
   std::string name;
@@ -52,6 +54,9 @@ struct HostOnWire {
 [[nodiscard]] HostOnWire to_wire(const Host& host);
 /// Nothing if its kind is unknown.
 [[nodiscard]] std::optional<Host> from_wire(HostOnWire host);
+
+/// The numbers of a list of GPUs, "0,2-5", in its order; nothing if it is none, or has one twice.
+[[nodiscard]] std::optional<std::vector<std::uint32_t>> gpu_numbers(std::string_view list);
 
 /// A line's host and its number of slots.
 struct HostLine {
@@ -78,12 +83,12 @@ struct HostSlots {
 /// Sums the slots of equal hosts (a line without slots= counts 1), in order of first appearance.
 [[nodiscard]] std::vector<HostSlots> sum_slots(const std::vector<HostLine>& lines);
 
-/// A line that gives no user, port or via takes them from the `known` host of the same name, if
-/// exactly one host has that name. So `host_worker` may give just the address of a host whose port
-/// `hosts` has.
+/// A line that gives no user, port, via or gpus takes them from the `known` host of the same name,
+/// if exactly one host has that name. So `host_worker` may give just the address of a host whose
+/// port `hosts` has.
 [[nodiscard]] std::vector<HostLine> with_known_ways(std::vector<HostLine> lines,
                                                     const std::vector<Host>& known);
-/// Whether they are the same also in how they are reached.
+/// Whether they are the same also in how they are reached and in their GPUs.
 [[nodiscard]] bool are_same_lines(const std::vector<HostSlots>& a, const std::vector<HostSlots>& b);
 
 /// The hosts of `count` workers, worker 0 first, host by host. Each host gets as many as if they

@@ -14,13 +14,13 @@ void HostTable::begin(const std::set<Host>& needed) {
     h.link = h.has_agent() ? Link::kDown : Link::kAttaching;
     // Its silence counts only after the time it takes to reach it.
     if (h.link == Link::kDown) liveness_.link_down(host, job_.now() + kReattachGrace);
-    job_.add(Attach{by_its_way(host), !h.has_agent()});
+    job_.add(Attach{as_given(host), !h.has_agent()});
   }
 }
 
 void HostTable::reach_agents() {
   for (const auto& [host, h] : hosts_)
-    if (h.has_agent()) job_.add(Attach{by_its_way(host), false});
+    if (h.has_agent()) job_.add(Attach{as_given(host), false});
 }
 
 // ---------------------------------------------------------------- events
@@ -191,7 +191,7 @@ void HostTable::cool(const Host& host, std::uint32_t attempt) {
 void HostTable::reach(const Host& host) {
   if (at(host).link != Link::kNone) return;
   change(host).link = Link::kAttaching;
-  job_.add(Attach{by_its_way(host), true});
+  job_.add(Attach{as_given(host), true});
 }
 
 void HostTable::reach_first() {
@@ -202,7 +202,7 @@ void HostTable::reach_first() {
 void HostTable::prepare(const Host& host) {
   if (at(host).preparing) return;
   change(host).preparing = true;
-  job_.add(Prepare{by_its_way(host)});
+  job_.add(Prepare{as_given(host)});
 }
 
 void HostTable::lost(const Host& host) {
@@ -219,18 +219,14 @@ void HostTable::let_go(const Host& host) {
 void HostTable::end_failed_start() { job_.end(kExitUnreachable, start_failures_.text()); }
 
 void HostTable::apply(const JobBegan& r) {
-  for (const auto* hosts : {&r.workers, &r.servers})
-    for (const Host& host : *hosts)
-      if (host.via) vias_[host] = *host.via;
+  for (const auto* hosts : {&r.workers, &r.servers}) given_.insert(hosts->begin(), hosts->end());
 }
 
 void HostTable::apply(const FileTaken& r) {
   for (const HostSlots& line : r.hosts) {
-    if (line.host.via == via(line.host)) continue;
-    if (line.host.via)
-      vias_[line.host] = *line.host.via;
-    else
-      vias_.erase(line.host);
+    if (line_of(line.host) == line_of(as_given(line.host)) && given_.contains(line.host)) continue;
+    given_.erase(line.host);
+    given_.insert(line.host);
     // What failed in one way need not fail in the other.
     if (hosts_.contains(line.host)) wanted_less(line.host);
   }
@@ -252,14 +248,9 @@ const HostState& HostTable::at(const Host& host) const {
   return known ? *known : kUnknown;
 }
 
-std::optional<StarterKind> HostTable::via(const Host& host) const {
-  const StarterKind* known = find_in(vias_, host);
-  return known ? std::optional(*known) : std::nullopt;
-}
-
-Host HostTable::by_its_way(Host host) const {
-  host.via = via(host);
-  return host;
+const Host& HostTable::as_given(const Host& host) const {
+  const auto known = given_.find(host);
+  return known == given_.end() ? host : *known;
 }
 
 bool HostTable::is_cooling(const Host& host) const {

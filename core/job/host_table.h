@@ -137,8 +137,8 @@ class HostTable {
   [[nodiscard]] const std::map<Host, HostState>& all() const { return hosts_; }
   /// A default row for a host that is not known.
   [[nodiscard]] const HostState& at(const Host& host) const;
-  /// As the launch or the last accepted file gives it; none: as the job reaches its hosts.
-  [[nodiscard]] std::optional<StarterKind> via(const Host& host) const;
+  /// With its way and its GPUs as the launch or the last accepted file gives them.
+  [[nodiscard]] const Host& as_given(const Host& host) const;
   [[nodiscard]] bool is_up(const Host& host) const { return at(host).link == Link::kUp; }
   [[nodiscard]] bool is_cooling(const Host& host) const;
   /// A process may be started there.
@@ -163,15 +163,13 @@ class HostTable {
  private:
   /// The host's row, to be changed: the next decisions look at the host.
   HostState& change(const Host& host);
-  /// The host, and how it is reached next.
-  [[nodiscard]] Host by_its_way(Host host) const;
   /// Nothing is tried there before `delay` has passed.
   void cool_for(const Host& host, Duration delay);
   [[nodiscard]] Duration delay_before_retry(const Host& host, std::uint32_t attempt) const;
 
   JobContext& job_;
   std::map<Host, HostState> hosts_;
-  std::map<Host, StarterKind> vias_;  ///< Only hosts with a given way.
+  std::set<Host> given_;
   Liveness liveness_;
   StartFailures start_failures_;
   bool found_an_agent_ = false;

@@ -6,6 +6,7 @@
 
 #include "core/base/lookup.h"
 #include "core/base/number.h"
+#include "core/files/ranges.h"
 
 namespace dt {
 namespace {
@@ -92,10 +93,23 @@ std::vector<std::uint32_t> visible_gpus(const std::optional<std::string>& cuda_v
   }
 }
 
-std::string deal_gpus(const std::vector<GpuReport>& gpus,
-                      const std::optional<std::string>& cuda_visible_devices, GpuShare share,
-                      std::uint32_t slot) {
+Result<std::vector<std::uint32_t>> chosen_gpus(
+    const std::string& list, const std::optional<std::string>& cuda_visible_devices,
+    const std::vector<GpuReport>& gpus) {
   const std::vector<std::uint32_t> all = visible_gpus(cuda_visible_devices, gpus);
+  if (list.empty()) return all;
+  const auto chosen = gpu_numbers(list);
+  const auto is_seen = [&all](std::uint32_t gpu) { return std::ranges::count(all, gpu) > 0; };
+  if (chosen && std::ranges::all_of(*chosen, is_seen)) return *chosen;
+  if (gpus.empty())
+    return fail(ErrorKind::kUnavailable, "gpus={}: this host's driver lists no GPU", list);
+  return fail(ErrorKind::kUnavailable, "gpus={}: this host has {}GPUs {}", list,
+              all.size() < gpus.size() ? "by its CUDA_VISIBLE_DEVICES only " : "",
+              all.empty() ? "none" : fold_numbers({all.begin(), all.end()}));
+}
+
+std::string deal_gpus(const std::vector<GpuReport>& gpus, const std::vector<std::uint32_t>& all,
+                      GpuShare share, std::uint32_t slot) {
   if (all.empty()) return {};
   const std::size_t equal = std::max<std::size_t>(1, all.size() / std::max(1U, share.workers));
   const std::size_t count = share.per_worker > 0 ? share.per_worker : equal;

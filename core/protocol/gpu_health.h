@@ -23,17 +23,23 @@ namespace dt {
 [[nodiscard]] std::vector<std::uint32_t> visible_gpus(
     const std::optional<std::string>& cuda_visible_devices, const std::vector<GpuReport>& gpus);
 
+/// Which of those a job uses: all, or what gpus= of a hosts file lists, in its order. An error,
+/// with those that are seen, if one of the list is not.
+[[nodiscard]] Result<std::vector<std::uint32_t>> chosen_gpus(
+    const std::string& list, const std::optional<std::string>& cuda_visible_devices,
+    const std::vector<GpuReport>& gpus);
+
 /// How many GPUs each worker of a host gets.
 struct GpuShare {
   std::uint32_t per_worker = 0;  ///< 0: all, divided by `workers`; at least one.
   std::uint32_t workers = 1;     ///< The host has so many at its start.
 };
 
-/// The GPUs of the worker with this slot, of those that a process with this CUDA_VISIBLE_DEVICES
-/// sees, as its own CUDA_VISIBLE_DEVICES: unique ids. Where there are not enough they begin again
-/// with the first one. Empty: there is none.
+/// The GPUs of the worker with this slot, of those with these numbers, as its CUDA_VISIBLE_DEVICES:
+/// unique ids. Where there are not enough they begin again with the first one. Empty: there is
+/// none.
 [[nodiscard]] std::string deal_gpus(const std::vector<GpuReport>& gpus,
-                                    const std::optional<std::string>& cuda_visible_devices,
-                                    GpuShare share, std::uint32_t slot);
+                                    const std::vector<std::uint32_t>& numbers, GpuShare share,
+                                    std::uint32_t slot);
 
 }  // namespace dt

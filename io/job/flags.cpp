@@ -118,7 +118,7 @@ Flags job_flags(JobSpec& spec) {
            "the first one, and a WARN says so. *all*: every worker sees all GPUs, and its "
            "`LOCAL_RANK` is its slot, as without servers, or with a CUDA_VISIBLE_DEVICES by "
            "--env. One in the environment of a host's agent, as a scheduler sets it, is the list "
-           "that is dealt.", .json = "gpus_per_worker"},
+           "that is dealt, and so is *gpus=* of a hosts file (FILES).", .json = "gpus_per_worker"},
       {.name = "no-python", .to = &spec.no_python,
        .help = "do not bring the Python package dtkv to the processes: use what is installed",
        .manual = "Do not put this version's Python package `dtkv`, which is brought to the hosts with "

@@ -30,11 +30,13 @@ namespace dt {
 static void to_json(nlohmann::json& j, const Host& h) {
   j = nlohmann::json{{"user", h.user}, {"name", h.name}, {"port", h.port}};
   if (h.via) j["via"] = to_text(*h.via);
+  if (!h.gpus.empty()) j["gpus"] = h.gpus;
 }
 static void from_json(const nlohmann::json& j, Host& h) {
   j.at("user").get_to(h.user);
   j.at("name").get_to(h.name);
   h.port = io::whole_number<std::uint16_t>(j.at("port"));
+  h.gpus = j.value("gpus", "");
   const auto via = j.find("via");
   if (via == j.end()) return;
   h.via = starter_kind(via->get<std::string>());

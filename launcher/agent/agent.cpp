@@ -52,7 +52,6 @@ constexpr auto kUsageInterval = 5s;
 constexpr auto kWarmParent = "DT_WARM_PARENT=1";
 /// For the last messages on a link that is about to be closed.
 constexpr auto kFarewellDeadline = 2s;
-constexpr const char* kVisibleGpus = "CUDA_VISIBLE_DEVICES";
 
 std::optional<std::string> environment_variable(const std::string& name) {
   const char* value = std::getenv(name.c_str());
@@ -319,7 +318,8 @@ class Agent {
     auto process = std::make_shared<Process>(executor_, message.process);
     processes_.add(process);
     const bool gets_gpus = value_of(message, kGpusPerWorker).has_value();
-    if (message.process.role == Role::kWorker && !std::exchange(watches_gpus_, true)) {
+    const bool watches = gets_gpus || message.process.role == Role::kWorker;
+    if (watches && !std::exchange(watches_gpus_, true)) {
       decltype(message.env) environment;
       for (const auto& variable : message.env)
         if (variable.first == io::kNvmlVariable) environment.push_back(variable);
@@ -335,33 +335,43 @@ class Agent {
   awaitable<void> begin_with_gpus(ProcessPtr process, StartProcess message) {
     co_await gpus_.answered();
     if (process->exit()) co_return;  // it was stopped
-    deal(message);
-    begin(process, message);
+    if (auto dealt = deal(message); dealt)
+      begin(process, message);
+    else
+      cannot_start(*process, dealt.error());
   }
 
-  /// Adds the worker's own GPUs, of those that this process sees.
-  void deal(StartProcess& message) {
+  /// Adds the process's GPUs, of those that this one sees and the job may use.
+  Result<void> deal(StartProcess& message) {
+    auto numbers = chosen_gpus(value_of(message, kHostGpus).value_or(""),
+                               environment_variable(kVisibleGpus), gpus_.gpus());
+    if (!numbers) return tl::unexpected(numbers.error());
     const auto number = [&message](const char* name) {
       return parse_number<std::uint32_t>(value_of(message, name).value_or("")).value_or(0);
     };
-    gpu_share_.per_worker = number(kGpusPerWorker);
-    if (!std::exchange(has_dealt_, true)) gpu_share_.workers = number("LOCAL_WORLD_SIZE");
-    std::string own =
-        deal_gpus(gpus_.gpus(), environment_variable(kVisibleGpus), gpu_share_, number("DT_SLOT"));
-    if (own.empty()) return;
+    const bool gets_all = value_of(message, kGpusPerWorker) == "all";
+    GpuShare share;
+    if (!gets_all) {
+      if (dealt_to_ == 0) dealt_to_ = number("LOCAL_WORLD_SIZE");
+      share = {number(kGpusPerWorker), dealt_to_};
+    }
+    std::string own = deal_gpus(gpus_.gpus(), *numbers, share, gets_all ? 0 : number("DT_SLOT"));
+    if (own.empty()) return {};
     message.env.emplace_back(kVisibleGpus, std::move(own));
-    message.env.emplace_back("LOCAL_RANK", "0");  // they count from 0
+    if (!gets_all) message.env.emplace_back("LOCAL_RANK", "0");  // they count from 0
+    return {};
+  }
+
+  void cannot_start(Process& process, const Error& error) {
+    process.fail_start(error.message);
+    output_.wake();
   }
 
   void begin(const ProcessPtr& process, const StartProcess& message) {
     auto started = stop_requested_
                        ? fail(ErrorKind::kClosed, "the agent on host {} is stopping", options_.host)
                        : process->start(message, defaults_);
-    if (!started) {
-      process->fail_start(started.error().message);
-      output_.wake();
-      return;
-    }
+    if (!started) return cannot_start(*process, started.error());
     ports_.give(process->ports());  // the child holds them until its exec
     guard_.group_started(process->pid());
     tasks_.spawn(live(process));
@@ -537,9 +547,8 @@ class Agent {
   io::TaskGroup tasks_{executor_};
   GuardKeeper guard_;
   GpuWatch gpus_{executor_, GpuWatch::Options()};
-  bool watches_gpus_ = false;  ///< From the first worker on.
-  GpuShare gpu_share_;
-  bool has_dealt_ = false;
+  bool watches_gpus_ = false;   ///< From the first process on that needs it.
+  std::uint32_t dealt_to_ = 0;  ///< Workers of the host at its start.
   KeptPorts ports_{ports_to_keep()};
   SupervisorLink link_{options_.lonely_timeout, io::steady_now()};
   Processes processes_;

@@ -35,7 +35,7 @@ io::Flags flags_of(Options& o) {
        .help = "kvstore servers; default: one per host that gets a worker, up to 64; 0: none",
        .manual = "Servers; by default one for each base host, up to 64; 0 for none."},
       {.name = "hostfile", .letter = 'H', .value = "FILE", .to = &o.hostfile,
-       .help = "hosts, one per line: [user@]host[:port] [slots=N] [via=KIND]",
+       .help = "hosts, one per line: [user@]host[:port] [slots=N] [gpus=LIST] [via=KIND]",
        .manual = "Hosts, see `FILES`."},
       {.name = "launcher", .value = "ssh|local|slurm|sge|mpi|kubernetes|command",
        .to = io::one_of(o.launcher, launchers()),

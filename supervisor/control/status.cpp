@@ -263,10 +263,11 @@ json hosts_json(const StatusInput& in) {
     const bool leaves = in.job.notices().of_hosts().contains(host);
     if (wanted + beyond + empty == 0 && h.link == HostState::Link::kNone && !leaves) continue;
     const bool is_cooling = h.cooling_until && *h.cooling_until > in.now;
+    const Host& given = in.job.hosts().as_given(host);
     json entry{
         {"host", to_string(host)},
-        {"via",
-         in.job.hosts().via(host) ? json(to_text(*in.job.hosts().via(host))) : json(nullptr)},
+        {"via", given.via ? json(to_text(*given.via)) : json(nullptr)},
+        {"gpus", given.gpus.empty() ? json(nullptr) : json(given.gpus)},
         {"wanted", wanted},
         {"beyond_limit", beyond},
         {"empty_places", empty},

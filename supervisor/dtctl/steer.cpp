@@ -100,9 +100,10 @@ io::awaitable<int> stop(Arguments args) {
 }
 
 io::awaitable<int> edit(Arguments args) {
-  constexpr std::size_t kMostWords = 3;
+  constexpr std::size_t kMostWords = 4;
   if (args.words.empty() || args.words.size() > kMostWords)
-    throw synopsis(args.command + " HOST" + (args.command == "add" ? " [slots=N] [via=KIND]" : ""));
+    throw synopsis(args.command + " HOST" +
+                   (args.command == "add" ? " [slots=N] [gpus=LIST] [via=KIND]" : ""));
   const std::string line = fmt::format("{}", fmt::join(args.words, " "));
   need(parse_hosts(line, args.command), kExitUsage);
   const Connected to = need(co_await connect(args), kExitNoJob);

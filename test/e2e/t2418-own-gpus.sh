@@ -1,6 +1,7 @@
 # timeout=120 cost=20
 # With servers each worker has a GPU of its own, by its slot, and LOCAL_RANK 0: also one that replaces a killed worker. With
-# more workers than GPUs they begin again, and one line says so. A driver that hangs costs 5 s once, and deals none.
+# more workers than GPUs they begin again, and one line says so. A driver that hangs costs 5 s once, and deals none. gpus= of
+# the hosts file is what a host deals; one that lacks them is refused, and the others go on.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 unset CUDA_VISIBLE_DEVICES
@@ -48,6 +49,28 @@ say "a list that names none"
 CUDA_VISIBLE_DEVICES=GPU-nobody train -n 1 -s 1 --env NVML_LIBRARY="$driver" --
 wait_for 10 'grep -q "WARNING localhost: worker 0 has no GPU: CUDA_VISIBLE_DEVICES .* none of its 4" "$T/job.out"' || fail "no warning"
 end_job
+
+say "a list in the hosts file; a host that lacks what its list has"
+echo 'localhost slots=2 gpus=3,1' >"$T/hosts"
+train -n 2 -s 2 -H "$T/hosts" --launcher local --server-device auto --env NVML_LIBRARY="$driver" --
+see 0 0 "$(gpu 3)"
+see 1 0 "$(gpu 1)"
+for k in 0 1; do  # the servers take turns in what is the job's
+  has=$(tr '\0' '\n' <"/proc/$(pid_of servers $k)/environ" | grep -E '^(CUDA_VISIBLE_DEVICES|DT_SERVER_DEVICE)=' | sort | tr '\n' ' ')
+  [ "$has" = "CUDA_VISIBLE_DEVICES=$(gpu 3),$(gpu 1) DT_SERVER_DEVICE=auto:$k " ] || fail "server $k sees: $has"
+done
+echo '127.0.0.2 gpus=9' >>host_worker
+happens host_failed '127.0.0.2: worker 2 ended before it joined: gpus=9: this host has GPUs 0-3'
+some_epochs 1
+sed -i s/gpus=9/gpus=2/ host_worker
+awaits workers=3
+see 2 0 "$(gpu 2)"
+shows '{h["host"]: h["gpus"] for h in s["hosts"]} == {"localhost": "3,1", "127.0.0.2": "2"}'
+end_job
+echo 'localhost gpus=0-1,9' >"$T/hosts"
+run lacking dtlaunch -n 1 -s 0 -H "$T/hosts" --launcher local --env NVML_LIBRARY="$driver" true
+expect_status 127
+expect_output lacking 'worker 0 on localhost ended before its first epoch: gpus=0-1,9: this host has GPUs 0-3'
 
 say "a driver that hangs"
 echo 'hang nvmlInit_v2' >"$driver.script"

@@ -252,6 +252,33 @@ TEST_CASE("environment: GPUs are dealt to workers of servers of ours, unless the
   CHECK_FALSE(has(Role::kWorker));
 }
 
+TEST_CASE("environment: a host's list of GPUs counts in every job, and for servers by auto",
+          "[environment]") {
+  auto spec = a_spec();
+  const auto list = [&spec](Role role) {
+    auto facts = facts_of(role, 0);
+    facts.host.gpus = "0,2";
+    auto vars = env_of(spec, facts);
+    return vars.count("DT_HOST_GPUS") == 1
+               ? vars["DT_HOST_GPUS"] + " " + vars.at("DT_GPUS_PER_WORKER")
+               : "none";
+  };
+  CHECK(list(Role::kWorker) == "0,2 all");  // torchrun's contract, over these
+  spec.servers = {Host{"", "a", 0}};
+  CHECK(list(Role::kWorker) == "0,2 auto");
+  spec.gpus_per_worker = "all";
+  CHECK(list(Role::kWorker) == "0,2 all");
+  CHECK(list(Role::kServer) == "none");
+  spec.data.server_device = "cuda:1";  // is taken as it is
+  CHECK(list(Role::kServer) == "none");
+  spec.data.server_device = "auto";
+  CHECK(list(Role::kServer) == "0,2 all");
+  spec.env = {{"CUDA_VISIBLE_DEVICES", "1"}};
+  CHECK(list(Role::kWorker) == "none");
+  CHECK(list(Role::kServer) == "none");
+  CHECK(list(Role::kPrepare) == "none");
+}
+
 TEST_CASE("environment: OpenMP threads are shared by the workers of a machine, unless given",
           "[environment]") {
   auto spec = a_spec();

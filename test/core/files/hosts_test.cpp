@@ -20,6 +20,7 @@ std::string hosts_of(std::string_view text) {
     out += to_string(line.host);
     if (line.host.via) out += fmt::format("/{}", to_text(*line.host.via));
     if (line.slots) out += fmt::format("*{}", *line.slots);
+    if (!line.host.gpus.empty()) out += "=" + line.host.gpus;
   }
   return out;
 }
@@ -52,7 +53,7 @@ rc::Gen<Host> any_host() {
       word("abcXYZ_", rest),
       rc::gen::element<std::string>("10.0.0.7", "127.0.0.2", "::1", "fe80::1%eth0", "2001:db8::7"));
   const auto user = rc::gen::oneOf(rc::gen::just(std::string()), word("abcXYZ_", rest + "@+"));
-  // One name has one via: the name decides.
+  // One name has one via, and one host one list: the name decides.
   return rc::gen::map(
       rc::gen::tuple(user, name, rc::gen::arbitrary<std::uint16_t>()),
       [](const std::tuple<std::string, std::string, std::uint16_t>& parts) {
@@ -60,15 +61,17 @@ rc::Gen<Host> any_host() {
         constexpr std::array kVias = {StarterKind::kSsh, StarterKind::kMpi, StarterKind::kCommand};
         const std::size_t choice = host.name.size() % (kVias.size() + 1);
         if (choice < kVias.size()) host.via = kVias[choice];
-        if (host.via && knows_names_only(*host.via)) return Host{"", host.name, 0, host.via};
+        if (host.name.size() % 3 == 0) host.gpus = fmt::format("{},8-9", host.name.size() % 7);
+        if (host.via && knows_names_only(*host.via))
+          return Host{"", host.name, 0, host.via, host.gpus};
         return host;
       });
 }
 
-/// Also in how they are reached.
+/// Also in how they are reached and in their GPUs.
 bool same(const std::vector<Host>& a, const std::vector<Host>& b) {
-  return std::ranges::equal(a, b,
-                            [](const Host& x, const Host& y) { return x == y && x.via == y.via; });
+  return std::ranges::equal(
+      a, b, [](const Host& x, const Host& y) { return x == y && line_of(x) == line_of(y); });
 }
 
 }  // namespace
@@ -111,6 +114,10 @@ TEST_CASE("hosts: every form of a line means the obvious thing", "[hosts]") {
       // A line without via goes the way of its name's other lines, before and behind it.
       {"a\na via=mpi\na", "a/mpi a/mpi a/mpi"},
       {"a via=ssh\nu@a:1", "a/ssh u@a:1/ssh"},
+      {"n[1-2] gpus=0,2-5 slots=2 via=ssh", "n1/ssh*2=0,2-5 n2/ssh*2=0,2-5"},
+      // One without gpus has its host's, and another port is another host.
+      {"a\na gpus=1\na:2", "a=1 a=1 a:2"},
+      {"a:1 gpus=255\na:2 gpus=0", "a:1=255 a:2=0"},
   }));
   CAPTURE(text);
   CHECK(hosts_of(text) == expected);
@@ -119,7 +126,22 @@ TEST_CASE("hosts: every form of a line means the obvious thing", "[hosts]") {
 TEST_CASE("hosts: an error names file, line, column, the word and what was expected", "[hosts]") {
   const auto [text, expected] = GENERATE(table<std::string, std::string>({
       {"a\nb\nc slot=2\n",
-       "hosts:3:3: \"slot=2\" was not expected: a line is [user@]host[:port] [slots=N] [via=KIND]"},
+       "hosts:3:3: \"slot=2\" was not expected: a line is [user@]host[:port] [slots=N] [gpus=LIST] "
+       "[via=KIND]"},
+      {"a\nb gpus=",
+       "hosts:2:8: \"\" is no list of GPUs: nvidia-smi's numbers, each once, as in 0,2-5, were "
+       "expected"},
+      {"a gpus=2-0", "hosts:1:8: \"2-0\" is no list of GPUs"},
+      {"a gpus=a", "hosts:1:8: \"a\" is no list of GPUs"},
+      {"a gpus=0,0", "hosts:1:8: \"0,0\" is no list of GPUs"},
+      {"a gpus=1-3,2", "hosts:1:8: \"1-3,2\" is no list of GPUs"},
+      {"a gpus=0,", "hosts:1:8: \"0,\" is no list of GPUs"},
+      {"a gpus=0-", "hosts:1:8: \"0-\" is no list of GPUs"},
+      {"a gpus=-1", "hosts:1:8: \"-1\" is no list of GPUs"},
+      {"a gpus=1-2-3", "hosts:1:8: \"1-2-3\" is no list of GPUs"},
+      {"a gpus=256", "hosts:1:8: \"256\" is no list of GPUs"},
+      {"a gpus=0 gpus=1", "hosts:1:10: gpus= is given twice"},
+      {"a gpus=0\na gpus=0-1", "hosts:2:3: a has gpus=0 in line 1: one host has one list"},
       {"a via=", "hosts:1:7: \"\" is no way to reach a host"},
       {"a via=Slurm",
        "hosts:1:7: \"Slurm\" is no way to reach a host: ssh, local, slurm, sge, mpi, kubernetes, "
@@ -215,6 +237,13 @@ TEST_CASE("hosts: a bare address takes user and port from the hosts file", "[hos
   CHECK(adopted("a:1", "u@a:2222") == "u@a:1 ");
   CHECK(adopted("v@a", "u@a:2222") == "v@a:2222 ");
   CHECK(adopted("b", "u@a:2222") == "b ");
+  const Host known{"u", "a", 22, {}, "0-1"};
+  CHECK(line_of(with_known_ways(*parse_hosts("a", "f"), {known}).at(0).host) == "u@a:22 gpus=0-1");
+  CHECK(line_of(with_known_ways(*parse_hosts("a gpus=2", "f"), {known}).at(0).host) ==
+        "u@a:22 gpus=2");
+  // A line that has no list takes none from one that has.
+  CHECK(line_of(sum_slots({{{"u", "a", 22}, {}, 1}, {known, {}, 2}}).at(0).host) ==
+        "u@a:22 gpus=0-1");
   CHECK(with_known_ways(*parse_hosts("a\nb via=ssh", "f"),
                         {{"", "a", 0, StarterKind::kSlurm}, {"", "b", 0, StarterKind::kSlurm}})
             .at(0)
@@ -252,6 +281,7 @@ TEST_CASE("hosts: how a host is reached is on its line, and no part of its name"
   CHECK(format_host_worker({{"", "n7", 0, StarterKind::kSlurm}, {"", "b", 0}}) ==
         "n7 via=slurm\nb\n");
   CHECK_FALSE(are_same_lines({{{"", "a", 0}, 1}}, {{{"", "a", 0, StarterKind::kSge}, 1}}));
+  CHECK_FALSE(are_same_lines({{{"", "a", 0}, 1}}, {{{"", "a", 0, {}, "0"}, 1}}));
   CHECK(are_same_lines({{host, 1}}, {{host, 1}}));
 }
 
@@ -264,6 +294,8 @@ TEST_CASE("hosts: a host travels as it did before it had a via", "[hosts]") {
   CHECK(back({"u", "a", 22}) == "u@a:22");
   CHECK(back({"", "a", 0, StarterKind::kSlurm}) == "a via=slurm");
   CHECK(back({"u", "a", 22, StarterKind::kCommand}) == "u@a:22 via=command");
+  CHECK(back({"", "a", 0, {}, "0,2-5"}) == "a gpus=0,2-5");
+  CHECK(back({"u", "a", 22, StarterKind::kSsh, "1"}) == "u@a:22 gpus=1 via=ssh");
   // Of a later version.
   CHECK_FALSE(wire::parse<LoneHost>(wire::body_of(HostOnWire{"teleport u", "a", 22})));
 }

@@ -121,5 +121,12 @@ TEST_CASE("host table: a host is reached as the last accepted file says", "[host
   m.hosts.reach(by_slurm);
   CHECK(reached(by_slurm) == StarterKind::kSsh);
   take({{{"", "n7", 0}, 1}});
-  CHECK_FALSE(m.hosts.via(by_slurm));
+  CHECK_FALSE(m.hosts.as_given(by_slurm).via);
+  // A host whose GPUs were refused is tried at once with others.
+  CHECK(m.hosts.attach_failed(by_slurm));
+  m.hosts.failed(by_slurm, "start", "gpus=9: this host has GPUs 0-7", false);
+  CHECK_FALSE(m.hosts.usable(by_slurm));
+  take({{{"", "n7", 0, {}, "1"}, 1}});
+  CHECK(m.hosts.usable(by_slurm));
+  CHECK(m.hosts.as_given(by_slurm).gpus == "1");
 }

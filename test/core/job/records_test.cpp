@@ -70,9 +70,10 @@ std::string bytes_of(const Record& record) {
 TEST_CASE("job records: a host's way is kept, and a record without one is as it always was",
           "[job_records]") {
   const auto back =
-      record_from(to_frame(FileTaken{Edit(3), {{{"u", "n7", 0, StarterKind::kSsh}, 2}}}));
+      record_from(to_frame(FileTaken{Edit(3), {{{"u", "n7", 0, StarterKind::kSsh, "0-3"}, 2}}}));
   REQUIRE(back);
   CHECK(std::get<FileTaken>(*back).hosts.at(0).host.via == StarterKind::kSsh);
+  CHECK(std::get<FileTaken>(*back).hosts.at(0).host.gpus == "0-3");
   // u32 length and "me", u32 length and "10.0.0.7", u16 port.
   CHECK(bytes(HostPrepared{kHost}) == std::string("\x02\0\0\0me\x08\0\0\0"
                                                   "10.0.0.7"

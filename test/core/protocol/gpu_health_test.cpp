@@ -42,12 +42,12 @@ TEST_CASE("gpus: each worker has its own, dealt by slots, and they begin again",
   const auto dealt = [](std::uint32_t count, GpuShare share, std::uint32_t slot,
                         const std::optional<std::string>& variable = {}) {
     std::string out;
-    for (const auto number :
-         visible_gpus(deal_gpus(gpus(count), variable, share, slot), gpus(count)))
+    for (const auto number : visible_gpus(
+             deal_gpus(gpus(count), visible_gpus(variable, gpus(count)), share, slot), gpus(count)))
       out += fmt::format("{} ", number);
     return out;
   };
-  CHECK(deal_gpus(gpus(4), {}, {1, 1}, 1) == "GPU-1a-1");
+  CHECK(deal_gpus(gpus(4), {0, 1, 2}, {1, 1}, 1) == "GPU-1a-1");
   struct Row {
     std::uint32_t gpus;
     GpuShare share;
@@ -69,8 +69,29 @@ TEST_CASE("gpus: each worker has its own, dealt by slots, and they begin again",
   // A scheduler's list is what is dealt.
   CHECK(dealt(4, {0, 2}, 1, "3,1") == "1 ");
   CHECK(dealt(4, {0, 1}, 0, "GPU-1a-3") == "3 ");
-  CHECK(deal_gpus(gpus(4), "9", {1, 1}, 0).empty());
+  CHECK(deal_gpus(gpus(4), {}, {1, 1}, 0).empty());
   CHECK(deal_gpus({}, {}, {1, 1}, 0).empty());
+  // A hosts file's list is what is dealt, in its order.
+  CHECK(deal_gpus(gpus(4), {3, 1}, {0, 2}, 1) == "GPU-1a-1");
+}
+
+TEST_CASE("gpus: a hosts file's list has the host's numbers, and must be what the agent sees",
+          "[gpus]") {
+  const auto chosen = [](const char* list, const std::optional<std::string>& variable = {},
+                         std::uint32_t count = 8) {
+    const auto numbers = chosen_gpus(list, variable, gpus(count));
+    return numbers ? fmt::format("{}", fmt::join(*numbers, " ")) : numbers.error().message;
+  };
+  CHECK(chosen("") == "0 1 2 3 4 5 6 7");
+  CHECK(chosen("", "3,1") == "3 1");
+  CHECK(chosen("", "nobody").empty());  // none is dealt, and status says so
+  CHECK(chosen("5,0-2") == "5 0 1 2");
+  // With a scheduler's list the numbers are still the host's, and not places in the list.
+  CHECK(chosen("3", "3,1") == "3");
+  CHECK(chosen("0", "3,1") == "gpus=0: this host has by its CUDA_VISIBLE_DEVICES only GPUs 1,3");
+  CHECK(chosen("0", "") == "gpus=0: this host has by its CUDA_VISIBLE_DEVICES only GPUs none");
+  CHECK(chosen("0,9") == "gpus=0,9: this host has GPUs 0-7");
+  CHECK(chosen("0", {}, 0) == "gpus=0: this host's driver lists no GPU");
 }
 
 TEST_CASE("gpus: what counts as trouble, the worst first", "[gpus]") {

@@ -154,7 +154,7 @@ TEST_CASE("placement: a node that was taken out is named with its state", "[plac
 
 TEST_CASE("placement: a job remembers its allocation and how its hosts are reached",
           "[placement]") {
-  auto spec = plan(good({"-n", "2", "-H", "h", "t"}, kInSlurm), "n2\na via=mpi\n", slurm(),
+  auto spec = plan(good({"-n", "2", "-H", "h", "t"}, kInSlurm), "n2\na gpus=0,2 via=mpi\n", slurm(),
                    {{.name = "n1", .address = "10.0.0.1", .state = "", .reason = ""}});
   REQUIRE(spec);
   const auto back = io::spec_from_json(io::to_json(*spec));
@@ -165,6 +165,7 @@ TEST_CASE("placement: a job remembers its allocation and how its hosts are reach
   CHECK(back->allocation->nodes.at(0).name == "n1");
   CHECK(back->allocation->nodes.at(0).address == "10.0.0.1");
   CHECK(back->workers.at(1).via == StarterKind::kMpi);
+  CHECK(back->workers.at(1).gpus == "0,2");
   CHECK_FALSE(back->workers.at(0).via);
 }
 
