@@ -1,6 +1,7 @@
 #include "core/protocol/device_choice.h"
 
 #include "core/base/number.h"
+#include "core/files/hosts.h"
 
 namespace dt {
 
@@ -15,6 +16,12 @@ Result<DeviceChoice> parse_device(std::string_view text) {
                           *number};
   }
   return fail(ErrorKind::kInvalid, "device '{}' is none of cpu, auto, cuda:0, cuda:1, ...", text);
+}
+
+std::optional<std::uint32_t> gpu_of_host(std::string_view list, int device) {
+  const auto numbers = gpu_numbers(list);
+  const auto at = static_cast<std::size_t>(device);
+  return numbers && at < numbers->size() ? std::optional((*numbers)[at]) : std::nullopt;
 }
 
 }  // namespace dt

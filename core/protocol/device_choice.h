@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "core/base/result.h"
@@ -20,5 +21,9 @@ struct DeviceChoice {
 
 /// "cpu", "auto", "cuda:N"; between parts also "auto:N". The error names what would be understood.
 [[nodiscard]] Result<DeviceChoice> parse_device(std::string_view text);
+
+/// The host's number of the CUDA device with this number in a process that sees the GPUs of `list`,
+/// as gpus= and CUDA_VISIBLE_DEVICES have it; nothing if the list has no numbers, or not so many.
+[[nodiscard]] std::optional<std::uint32_t> gpu_of_host(std::string_view list, int device);
 
 }  // namespace dt

@@ -52,6 +52,15 @@ int device_in_turn(int server) {
   return devices > 0 ? server % devices : 0;
 }
 
+/// The device for people: its number on the host, where a list of the GPUs that this process sees
+/// has numbers, and what it is.
+std::string name_device(int device) {
+  const char* const list = std::getenv("DT_HOST_GPUS");
+  const char* const seen = list ? list : std::getenv("CUDA_VISIBLE_DEVICES");
+  const auto gpu = seen ? gpu_of_host(seen, device) : std::nullopt;
+  return (gpu ? fmt::format("GPU {} of the host, ", *gpu) : "") + kv::cuda::describe_device(device);
+}
+
 /// Between the agent and the server's loops; one thread.
 class ServerProcess {
  public:
@@ -96,7 +105,7 @@ class ServerProcess {
     const auto why = kv::cuda::why_no_device(device.number);
     if (why.empty()) {
       ready_.device = fmt::format("cuda:{}", device.number);
-      ready_.device_note = kv::cuda::describe_device(device.number);
+      ready_.device_note = name_device(device.number);
       log_.info("server {}: values are on CUDA device {}, {}", env_.id, device.number,
                 ready_.device_note);
       device.kind = DeviceChoice::Kind::kCuda;

@@ -108,7 +108,7 @@ class FakeAgent {
 class ServerProcess {
  public:
   ServerProcess(const std::string& socket, std::vector<std::string> more,
-                const std::string& loop_count = "2") {
+                const std::string& loop_count = "2", std::string program = DT_SERVER) {
     std::vector<std::string> env = std::move(more);  // the first of a name counts
     for (const auto& one : {"DT_AGENT_SOCKET=" + socket, std::string("DT_TOKEN=t"),
                             "DT_SECRET=" + kHexSecret, std::string("DT_SERVER_ID=0"),
@@ -117,11 +117,10 @@ class ServerProcess {
     std::vector<char*> envp;
     for (auto& one : env) envp.push_back(one.data());
     envp.push_back(nullptr);
-    std::string program = DT_SERVER;
     std::string loops = "--loops";
     std::string count = loop_count;
     char* argv[] = {program.data(), count.empty() ? nullptr : loops.data(), count.data(), nullptr};
-    REQUIRE(::posix_spawn(&pid_, DT_SERVER, nullptr, nullptr, argv, envp.data()) == 0);
+    REQUIRE(::posix_spawn(&pid_, program.c_str(), nullptr, nullptr, argv, envp.data()) == 0);
   }
   ~ServerProcess() {
     if (pid_ > 0) {
@@ -543,6 +542,30 @@ TEST_CASE("processes: a server tells on which device it computes", "[process]") 
   CHECK_FALSE(ready.device_note.empty());
   const bool has_none = ready.device_note.starts_with("no CUDA device");
   CHECK(ready.device == (has_none ? "cpu" : "cuda:0"));
+}
+
+TEST_CASE("processes: servers of a host take its GPUs in turn, by the host's numbers",
+          "[process]") {
+  const TempFolder folder;
+  const std::string path = folder.file("agent.sock");
+  FakeAgent agent(path);
+  const auto ready = [&](std::vector<std::string> env) {
+    env.emplace_back("DT_EMULATED_DEVICES=2");
+    const ServerProcess server(path, std::move(env), "2", DT_EMULATED_SERVER);
+    const auto said = agent.accept().hear<ServerReady>();
+    return said.device + ", " + said.device_note;
+  };
+  const std::string name = "Emulated device, sm_90, 0 GB";
+  CHECK(ready({"DT_SERVER_DEVICE=auto:0"}) == "cuda:0, " + name);
+  CHECK(ready({"DT_SERVER_DEVICE=auto:1"}) == "cuda:1, " + name);
+  CHECK(ready({"DT_SERVER_DEVICE=auto:2"}) == "cuda:0, " + name);
+  // A scheduler's list, and one of the hosts file, which the agent makes a list of unique ids.
+  CHECK(ready({"DT_SERVER_DEVICE=auto:0", "CUDA_VISIBLE_DEVICES=3,1"}) ==
+        "cuda:0, GPU 3 of the host, " + name);
+  CHECK(ready({"DT_SERVER_DEVICE=cuda:1", "CUDA_VISIBLE_DEVICES=3,1"}) ==
+        "cuda:1, GPU 1 of the host, " + name);
+  CHECK(ready({"DT_SERVER_DEVICE=auto:1", "DT_HOST_GPUS=5,2",
+               "CUDA_VISIBLE_DEVICES=GPU-a,GPU-b"}) == "cuda:1, GPU 2 of the host, " + name);
 }
 
 TEST_CASE("processes: a server reports a loop that is stuck, and ends in spite of it",

@@ -17,3 +17,13 @@ TEST_CASE("device choice: what --device takes", "[core]") {
     CHECK(refused.error().message.find("cpu, auto, cuda:0") != std::string::npos);
   }
 }
+
+TEST_CASE("device choice: a device of a process is one of its list, by the host's number",
+          "[core]") {
+  CHECK(gpu_of_host("3,1", 0) == 3);
+  CHECK(gpu_of_host("3,1", 1) == 1);
+  CHECK(gpu_of_host("0,2-5", 3) == 4);
+  CHECK_FALSE(gpu_of_host("3,1", 2));
+  CHECK_FALSE(gpu_of_host("GPU-1a", 0));
+  CHECK_FALSE(gpu_of_host("", 0));
+}
