@@ -34,8 +34,9 @@ StoreResult<std::vector<OnDevices>> begin_calls(const KeyedCall& call, KnownDevi
     for (std::size_t i = 0; i < call.keys.size(); ++i) {
       const Array& array = (*arrays)[i];
       if (!array.is_on_device()) continue;
+      const int device = array.place.device;
       on_device.push_back(
-          {call.keys[i], array.group ? std::nullopt : std::optional(array.place.device)});
+          {call.keys[i], array.group ? std::nullopt : std::optional(device), device});
     }
   }
   if (auto done = memory.reach(on_device); !done) return tl::unexpected(done.error());

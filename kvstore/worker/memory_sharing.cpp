@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "io/log.h"
+#include "kvstore/compute/cuda/device_guard.h"
 #include "kvstore/worker/links/server_links.h"
 
 namespace dt::kv {
@@ -171,7 +172,7 @@ Status MemorySharing::reach(const std::vector<OnDevice>& arrays) {
     for (const auto& chunk : array.key->chunks)
       if (!chunk->on_device.at || chunk->on_device.device != array.device)
         others.push_back(chunk.get());
-  return pin(others);
+  return others.empty() ? Status() : pin(others, arrays.front().first);
 }
 
 bool MemorySharing::wants_place(const OnDevice& array, const ChunkState& chunk) const {
@@ -234,8 +235,10 @@ Status MemorySharing::open_at_servers(int device, DevicePlaces::Memory& memory) 
   return {};
 }
 
-/// Gives each chunk a place in pinned memory, which all devices can access.
-Status MemorySharing::pin(const std::vector<ChunkState*>& chunks) {
+/// Gives each chunk a place in pinned memory, which all devices can access. `device`: one that the
+/// caller uses, for pinning needs a context.
+Status MemorySharing::pin(const std::vector<ChunkState*>& chunks, int device) {
+  const cuda::DeviceGuard here(device);
   const auto failed = [this](const char* what) {
     return store_error(
         Code::kInternal,

@@ -51,6 +51,7 @@ class MemorySharing {
   struct OnDevice {
     const KeyTable::Key* key = nullptr;
     std::optional<int> device;  ///< None: several of them.
+    int first = 0;              ///< The device, or the first of them.
   };
   /// Gives each chunk of these arrays a place that the array's device can access: on the device
   /// (ChunkState::on_device) if the chunk's server has opened that memory, else in pinned memory,
@@ -75,7 +76,7 @@ class MemorySharing {
   [[nodiscard]] bool wants_place(const OnDevice& array, const ChunkState& chunk) const;
   Status place_on(int device, const std::vector<ChunkState*>& chunks);
   Status open_at_servers(int device, DevicePlaces::Memory& memory);
-  Status pin(const std::vector<ChunkState*>& chunks);
+  Status pin(const std::vector<ChunkState*>& chunks, int device);
 
   const ClientOptions& options_;
   ServerLinks& links_;

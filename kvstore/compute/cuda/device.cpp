@@ -16,6 +16,21 @@ Status status_of(cudaError_t error) {
   return {cudaGetErrorString(error)};
 }
 
+/// Null: there is none. Nothing is linked to libcuda, but CUDA's runtime knows its functions.
+template <class Function>
+Function driver_function(const char* name) {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult how{};
+#if CUDART_VERSION >= 12050
+  const Status status =
+      status_of(cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &how));
+#else
+  const Status status = status_of(cudaGetDriverEntryPoint(name, &found, cudaEnableDefault, &how));
+#endif
+  const bool is_there = status.ok() && how == cudaDriverEntryPointSuccess;
+  return is_there ? reinterpret_cast<Function>(found) : nullptr;
+}
+
 }  // namespace
 
 std::string why_no_device(int number) {
@@ -49,6 +64,13 @@ std::string describe_device(int number) {
 
 Status use_device(int number) { return status_of(cudaSetDevice(number)); }
 Status current_device(int& number) { return status_of(cudaGetDevice(&number)); }
+bool has_context(int number) {
+  static const auto state =
+      driver_function<PFN_cuDevicePrimaryCtxGetState_v7000>("cuDevicePrimaryCtxGetState");
+  unsigned flags = 0;
+  int is_active = 0;
+  return state && state(number, &flags, &is_active) == CUDA_SUCCESS && is_active != 0;
+}
 Status wait(Stream stream) { return status_of(cudaStreamSynchronize(stream)); }
 Status copy(void* to, const void* from, std::size_t bytes, Stream stream) {
   return status_of(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream));
@@ -101,24 +123,13 @@ Status export_memory(const DeviceMemory& memory, MemoryHandle& handle) {
 
 namespace {
 
-/// Bytes of the allocation from `data` on; 0: the driver does not report them. Nothing is linked to
-/// libcuda, but CUDA's runtime knows its functions.
+/// Bytes of the allocation from `data` on; 0: the driver does not report them.
 std::size_t bytes_from(void* data) {
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult how{};
-  constexpr const char* kName = "cuMemGetAddressRange";
-#if CUDART_VERSION >= 12050
-  const Status status =
-      status_of(cudaGetDriverEntryPointByVersion(kName, &found, 12000, cudaEnableDefault, &how));
-#else
-  const Status status = status_of(cudaGetDriverEntryPoint(kName, &found, cudaEnableDefault, &how));
-#endif
-  if (!status.ok() || how != cudaDriverEntryPointSuccess || !found) return 0;
+  const auto range = driver_function<PFN_cuMemGetAddressRange_v3020>("cuMemGetAddressRange");
   const auto address = reinterpret_cast<CUdeviceptr>(data);
   CUdeviceptr begin = 0;
   std::size_t size = 0;
-  const auto range = reinterpret_cast<PFN_cuMemGetAddressRange_v3020>(found);
-  if (range(&begin, &size, address) != CUDA_SUCCESS || address < begin) return 0;
+  if (!range || range(&begin, &size, address) != CUDA_SUCCESS || address < begin) return 0;
   return size - std::min<std::size_t>(size, address - begin);
 }
 

@@ -29,9 +29,13 @@ struct [[nodiscard]] Status {
 /// Name, compute capability, memory: "NVIDIA H200, sm_90, 140 GB".
 [[nodiscard]] std::string describe_device(int number = 0);
 
+/// The thread's calls go there from now on.
 Status use_device(int number);
 /// The calling thread's current device.
 Status current_device(int& number);
+/// Whether this process has a context on the device: some hundred MB of its memory, and
+/// use_device() makes one.
+[[nodiscard]] bool has_context(int number);
 /// Waits for the work that is on the stream.
 Status wait(Stream stream);
 /// Copies between any two places; leave the memory unchanged until the stream has passed the copy.

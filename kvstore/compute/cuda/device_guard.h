@@ -4,7 +4,9 @@
 
 namespace dt::kv::cuda {
 
-/// Restores the calling thread's current device when it is destroyed, on the same thread.
+/// Restores the calling thread's current device when it is destroyed, on the same thread, if the
+/// process uses that device: restoring one that nobody uses, as that of a fresh thread, would take
+/// memory there.
 class DeviceGuard {
  public:
   /// Keeps the current device, and restores it if another is made current meanwhile.
@@ -15,7 +17,7 @@ class DeviceGuard {
     if (restores_) (void)use_device(device);
   }
   ~DeviceGuard() {
-    if (restores_) (void)use_device(before_);
+    if (restores_ && has_context(before_)) (void)use_device(before_);
   }
   DeviceGuard(const DeviceGuard&) = delete;
   DeviceGuard& operator=(const DeviceGuard&) = delete;

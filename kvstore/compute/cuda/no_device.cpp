@@ -18,6 +18,7 @@ std::string why_no_device(int) { return kWithoutCuda.error; }
 std::string describe_device(int) { return kWithoutCuda.error; }
 Status use_device(int) { return kWithoutCuda; }
 Status current_device(int&) { return kWithoutCuda; }
+bool has_context(int) { return false; }
 Status wait(Stream) { return kWithoutCuda; }
 Status copy(void*, const void*, std::size_t, Stream) { return kWithoutCuda; }
 Status fill(void*, int, std::size_t, Stream) { return kWithoutCuda; }

@@ -70,6 +70,13 @@ using test::emulated::the_device;
 
 Machine& machine() { return Machine::get(); }
 
+/// The status of a call that gives the thread's device a context.
+Status enter() {
+  const Status status = machine().status();
+  if (status.ok()) machine().enter(the_device);
+  return status;
+}
+
 /// A handle's bytes. Only the process that has the memory finds it.
 struct Exported {
   pid_t process = 0;
@@ -94,12 +101,13 @@ Status use_device(int number) {
   if (const Status status = machine().status(); !status.ok()) return status;
   if (number < 0 || number >= machine().devices()) return {"invalid device ordinal"};
   the_device = number;
-  return {};
+  return enter();
 }
 Status current_device(int& number) {
   number = the_device;
   return machine().status();
 }
+bool has_context(int number) { return machine().contexts().contains(number); }
 
 Status wait(Stream stream) {
   machine().run_until(machine().last(queue_of(stream)));
@@ -140,7 +148,7 @@ void DeviceMemory::Free::operator()(void* data) const {
 }
 Status DeviceMemory::allocate(std::size_t bytes) {
   void* fresh = nullptr;
-  Status status = machine().status();
+  Status status = enter();
   if (status.ok() && bytes > 0)
     status = machine().allocate(Machine::Kind::kDevice, the_device, bytes, fresh);
   if (!status.ok()) return status;
@@ -154,7 +162,7 @@ void PinnedMemory::Free::operator()(void* data) const {
 }
 Status PinnedMemory::allocate(std::size_t bytes) {
   void* fresh = nullptr;
-  Status status = machine().status();
+  Status status = enter();
   if (status.ok() && bytes > 0)
     status = machine().allocate(Machine::Kind::kPinned, 0, bytes, fresh);
   if (status.ok()) data_.reset(fresh);
@@ -163,7 +171,7 @@ Status PinnedMemory::allocate(std::size_t bytes) {
 
 void PinnedRegistration::End::operator()(void* data) const { machine().remove_registration(data); }
 Status PinnedRegistration::add(void* data, std::size_t bytes) {
-  Status status = machine().status();
+  Status status = enter();
   if (status.ok() && bytes > 0) status = machine().add_registration(data, bytes);
   if (status.ok()) data_.reset(bytes > 0 ? data : nullptr);
   return status;
@@ -180,7 +188,7 @@ void IpcMemory::Close::operator()(void* data) const { machine().close(data); }
 Status IpcMemory::open(const MemoryHandle& handle) {
   Exported told;
   std::memcpy(&told, handle.bytes, sizeof told);
-  if (const Status status = machine().status(); !status.ok()) return status;
+  if (const Status status = enter(); !status.ok()) return status;
   if (told.process != getpid()) return {"invalid resource handle"};
   void* fresh = nullptr;
   std::size_t size = 0;
@@ -199,7 +207,7 @@ UniqueStream::~UniqueStream() {
   delete stream_;
 }
 Status UniqueStream::create() {
-  if (const Status status = machine().status(); !status.ok()) return status;
+  if (const Status status = enter(); !status.ok()) return status;
   stream_ = new CUstream_st{machine().create_stream(), the_device};
   return {};
 }
@@ -210,7 +218,7 @@ Event::~Event() {
   delete event_;
 }
 Status Event::create() {
-  if (const Status status = machine().status(); !status.ok()) return status;
+  if (const Status status = enter(); !status.ok()) return status;
   event_ = new CUevent_st;
   machine().count([](auto& alive, auto&) { ++alive.events; });
   return {};

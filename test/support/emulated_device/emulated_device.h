@@ -26,6 +26,7 @@
 #include <cstddef>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 
 namespace dt::test::emulated {
@@ -49,6 +50,9 @@ void spoil_products(std::optional<std::size_t> element);
 /// From now on each copy calls `call` with its destination, on the thread that requests the copy
 /// and before it is on its stream; empty: no call.
 void before_copies(std::function<void(const void* to)> call);
+/// The devices on which the process has a context since restart(): as with CUDA 12, those that were
+/// made current, and those that were it when a memory, stream or event was made.
+[[nodiscard]] std::set<int> contexts();
 /// Does all work. Not while a callback waits for the caller.
 void flush();
 

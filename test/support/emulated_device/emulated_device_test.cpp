@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "kvstore/compute/cuda/device_guard.h"
 #include "kvstore/compute/cuda/launch.h"
 #include "kvstore/compute/cuda/steps.h"
 #include "kvstore/compute/cuda/sum.h"
@@ -186,6 +187,37 @@ TEST_CASE("emulated device: each thread has its own current device", "[emulated]
   CHECK(other == 0);
   CHECK_FALSE(use_device(2).ok());
   REQUIRE(use_device(0).ok());
+}
+
+TEST_CASE("emulated device: what is made current, or where something is made, has a context",
+          "[emulated]") {
+  const Fresh machine(4);
+  std::thread([] {
+    CHECK(emulated::contexts().empty());
+    Event event;
+    REQUIRE(event.create().ok());
+    CHECK(emulated::contexts() == std::set<int>{0});
+    REQUIRE(use_device(3).ok());
+    CHECK(emulated::contexts() == std::set<int>{0, 3});
+    { const DeviceGuard here(1); }
+    CHECK(has_context(1));
+    CHECK_FALSE(has_context(2));
+  }).join();
+  emulated::restart(4);
+  std::thread([] {  // it used no device before
+    { const DeviceGuard here(1); }
+    CHECK(emulated::contexts() == std::set<int>{1});
+    PinnedMemory pinned;
+    REQUIRE(pinned.allocate(8).ok());
+    CHECK(emulated::contexts() == std::set<int>{1});
+    { const DeviceGuard keep; }
+    CHECK(emulated::contexts() == std::set<int>{1});
+    { const DeviceGuard here(2); }
+    int device = -1;
+    REQUIRE(current_device(device).ok());
+    CHECK(device == 1);
+  })
+      .join();
 }
 
 TEST_CASE("emulated device: a launch is refused on a stream of a device that is not the thread's",

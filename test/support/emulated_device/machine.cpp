@@ -98,9 +98,20 @@ void Machine::restart(int devices) {
   if (!memories_.empty() || alive_.streams > 0 || alive_.events > 0)
     give_up("restart() while memories, streams or events are alive");
   devices_ = devices;
+  contexts_.clear();
   error_ = foreign_error_ = nullptr;
   device_limit_ = pinned_limit_ = kNoLimit;
   done_ = {};
+}
+
+void Machine::enter(int device) {
+  std::lock_guard lock(mutex_);
+  contexts_.insert(device);
+}
+
+std::set<int> Machine::contexts() {
+  std::lock_guard lock(mutex_);
+  return contexts_;
 }
 
 int Machine::devices() {
@@ -455,6 +466,7 @@ void a_copy_begins(const void* to) {
 }
 void spoil_products(std::optional<std::size_t> element) { spoiled = element; }
 std::optional<std::size_t> wrong_element() { return spoiled; }
+std::set<int> contexts() { return Machine::get().contexts(); }
 void flush() { Machine::get().run_all(); }
 Alive alive() { return Machine::get().alive(); }
 Done done() { return Machine::get().done(); }

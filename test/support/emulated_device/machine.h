@@ -52,6 +52,9 @@ class Machine {
   static Machine& get();
 
   void restart(int devices);
+  /// The device has a context from now on.
+  void enter(int device);
+  [[nodiscard]] std::set<int> contexts();
   [[nodiscard]] int devices();
   /// The status of every call: the error of a broken device.
   [[nodiscard]] Status status();
@@ -116,6 +119,7 @@ class Machine {
   std::mutex mutex_;
   std::condition_variable changed_;
   int devices_ = 1;
+  std::set<int> contexts_;
   const char* error_ = nullptr;
   const char* foreign_error_ = nullptr;
   std::uint64_t names_ = 0;  ///< Given to memories.

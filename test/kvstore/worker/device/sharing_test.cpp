@@ -224,6 +224,37 @@ TEST_CASE("device sharing: a server that computes on its host is not asked", "[d
   CHECK(said.lines_with("host's memory").empty());
 }
 
+TEST_CASE("device sharing: a device that the caller does not use gets no context",
+          "[device][ipc]") {
+  const Fresh machine(3);
+  const auto server = GENERATE(std::optional<int>(), std::optional<int>(1));
+  const auto transport = GENERATE(kv::Transport::kSharedMemory, kv::Transport::kTcp);
+  CAPTURE(server.has_value(), static_cast<int>(transport));
+  // Device 1 is the arrays' and the server's. The caller's thread, as a fresh one, has 0.
+  kv::cuda::UniqueStream stream;
+  kv::cuda::DeviceMemory memory;
+  std::thread([&] {
+    must(kv::cuda::use_device(1));
+    must(stream.create());
+    must(memory.allocate(5000 * sizeof(float)));
+  }).join();
+  auto* const values = static_cast<float*>(memory.data());
+  std::fill_n(values, 5000, 1.0F);
+  Cluster cluster(1, 1, true, false, false, [&](auto& options) { options.device = server; });
+  cluster.transport = transport;
+  cluster.run(1, [&](kv::Store& store, std::uint32_t) {
+    const kv::Array array{
+        values, 5000, data::Dtype::kFloat32, {kv::cuda::Place::Kind::kDevice, 1}, stream.get()};
+    std::vector<float> start(5000, 1.0F);  // no device's: the first push meets the fresh thread
+    must(store.init({"w"}, {array_of(start)}, 0));
+    (void)must(store.epoch_boundary(Epoch(0)));
+    for (int round = 0; round < 2; ++round)
+      must(store.wait(must(store.pushpull({"w"}, {array}, {array}, kv::PushOptions())), 30));
+    must(store.finish_epoch());
+  });
+  CHECK(emulated::contexts() == std::set<int>{1});
+}
+
 TEST_CASE("device sharing: integers, other ends and other devices go through the host's memory",
           "[device][ipc]") {
   const Fresh machine(2);
