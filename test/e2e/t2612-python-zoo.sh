@@ -8,11 +8,11 @@
 
 # Part, level, world and samples. A worker's batch has 2 samples.
 cases=(
-  all/L1/2/7 all/L1/3/13 all/L1/1-3-2/12 all/async/2/9
-  all/L2/3/2 all/L2/1-3-2/11 all/L3/2/8 all/L3/3/13 all/L1/2-lost/7
+  all/L1/2-lost/7 all/L1/3/13 all/L1/1-3-2/12 all/async/2/9
+  all/L2/3/2 all/L2/1-3-2/11 all/L3/2/8 all/L3/3/13
 )
 if is_nightly; then
-  cases+=(all/{L2,L3}/2-lost/7 all/async/1-3-2/13 all/L3/1-3-2/13 all/L1/2/1 all/L2/2/9)
+  cases+=(all/L1/2/7 all/{async,L2,L3}/2-lost/7 all/async/1-3-2/13 all/L3/1-3-2/13 all/L1/2/1 all/L2/2/9)
   for part in $(python zoo parts); do
     cases+=("$part"/{L1,L2}/1-3-2/13 "$part/async/3/13")
     [ "$part" = Unfrozen ] || cases+=("$part/L3/3/13")  # there an error: loops.py has it
