@@ -1035,7 +1035,7 @@ class Plans(unittest.TestCase):
                 plan.check(odd, sums, 4)
             with self.assertRaises(dtkv.Mismatch):  # at the start all end
                 plan.check(new, new.packed() + odd.packed(), 4)
-        sums = new.packed() + new.packed() + new._replace(rate=None).packed()
+        sums = new.packed() + new._replace(rate=0.1 + 1e-12).packed() + new._replace(rate=None).packed()
         self.assertFalse(plan.check(new, sums, 4).has_newcomers)
         self.assertFalse(plan.check(old, old.packed() + old.packed(), 4).has_newcomers)
         with self.assertRaises(dtkv.Mismatch):

@@ -90,7 +90,7 @@ class Elastic:
         self._has_agreed = False
         self._has_met = False
         self._is_proven = False
-        """This worker has trained an epoch with the others."""
+        """This worker has ended an epoch of this job."""
         self._has_newcomers = False
         """In this epoch, beside workers that are proven: it is they who end where workers differ."""
         self._lead_at_end: Optional[bool] = None

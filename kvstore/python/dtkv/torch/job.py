@@ -95,10 +95,10 @@ class Job(Elastic):
         samples = self._check_step(samples)
         if self._is_accumulating:
             raise InvalidUse("step() inside accumulate(): call it after the last micro-batch's backward, outside")
-        rate = self.lr if lr is None else lr
+        rate = float(self.lr if lr is None else lr)
         with self._unless_servers_are_lost():
             if not self._is_lost:
-                self._agree(rate)
+                self._agree(None if self._is_async else rate)
                 self._check_weights()
         self._collect()
         try:

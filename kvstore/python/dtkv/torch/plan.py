@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any, NamedTuple, Optional, Tuple
 
 import numpy
@@ -24,8 +23,8 @@ _RATE = "this worker's first step has the learning rate {rate:g}, the other work
 
 class Contribution(NamedTuple):
     """A worker's. `plan`: of its sampler, None without one. `parameters`: a checksum of those that are trained. `rate`: the
-    learning rate of its first step; None: it makes none now, or the workers have other means to compare it.
-    `is_proven`: it has trained an epoch with the others. `flag`: any worker may set it."""
+    learning rate of its first step; None: it makes none now, or the rates may differ, or are compared elsewhere.
+    `is_proven`: it has ended an epoch of this job. `flag`: any worker may set it."""
 
     plan: Optional[Plan]
     parameters: int
@@ -38,8 +37,8 @@ class Contribution(NamedTuple):
 
     def packed(self) -> Any:
         """For KEY, which adds up: counts, and what must be alike, modulo 2^64."""
-        rate = () if self.rate is None else struct.unpack("<Q", struct.pack("<d", self.rate))
-        words = [1, self.is_proven, self.flag, len(rate), *rate, *[0][len(rate) :], *self.numbers()]
+        rate = 0 if self.rate is None else int(numpy.float32(self.rate).view(numpy.uint32))  # as servers have it
+        words = [1, self.is_proven, self.flag, self.rate is not None, rate, *self.numbers()]
         return numpy.array([n & _WORD for n in words], numpy.uint64).view(numpy.int64)
 
 
