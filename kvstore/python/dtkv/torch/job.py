@@ -22,6 +22,8 @@ _NAMES = "dtkv.names"
 _GRAD, _VERSION = operator.attrgetter("grad"), operator.attrgetter("_version")
 _ALIGN = 16
 """Parameters begin at multiples of this many elements in the store's memory."""
+_CAN_COUNT = torch.__version__ >= (2, 5)
+_count_writes = torch.autograd.graph.increment_version if _CAN_COUNT else torch._foreach_zero_
 
 
 class _Parameter:
@@ -37,8 +39,8 @@ class _Parameter:
         self.gradient = shaped(gradient_row, parameter)
         parameter.data = self.value
         parameter.grad = self.gradient
-        self.version = torch.as_strided(parameter.detach(), (0,), (1,))
-        """Nothing of the parameter, but of its version: what is done to it counts for autograd's check."""
+        self.counted = parameter if _CAN_COUNT else torch.as_strided(parameter.detach(), (0,), (1,))
+        """For _count_writes(), which autograd's check sees: no element of it, but its version."""
 
 
 class Job(Elastic):
@@ -206,7 +208,7 @@ class Job(Elastic):
         self._of_model = [one.parameter for one in ours]
         self._addresses = [one.value.data_ptr() for one in ours]
         self._gradients = [one.gradient for one in ours]
-        self._all_versions = [one.version for one in ours]
+        self._counted = [one.counted for one in ours]
         self._note_pull(is_pulled=False)
 
     @staticmethod
@@ -433,9 +435,8 @@ class Job(Elastic):
             return
         if not self._is_on_cpu:  # the arrays of a GPU come with its present stream
             self._arrays = self._arrays_of(list(self._parameters.values()))
-        step = self.epoch << 32 | self._step
         try:
-            self.store.pushpull_again(*self._arrays, samples=samples, step=step, learning_rate=rate)
+            self.store.pushpull_again(*self._arrays, samples=samples, step=self.epoch << 32 | self._step, learning_rate=rate)
         except Nonfinite:
             self._pull()
             raise
@@ -447,6 +448,6 @@ class Job(Elastic):
 
     def _note_pull(self, is_pulled: bool = True) -> None:
         """The parameters have new values: a graph that has the old ones must not be used."""
-        if is_pulled and self._all_versions:
-            torch._foreach_zero_(self._all_versions)
+        if is_pulled and self._counted:
+            _count_writes(self._counted)
         self._versions = list(map(_VERSION, self._of_model))
