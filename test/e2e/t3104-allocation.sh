@@ -60,7 +60,7 @@ expect_output one '\[worker 0 n1\] said$'
 
 say "a node is lost: its command did not end well, though srun does; the job of --no-kill lives on the other"
 STEP=0.2 wait_for 20 '[ "$(in_slurm sinfo -h -t idle -o %D)" = 3 ]' || fail "nodes are busy: $(in_slurm sinfo)"
-allocate 2 --no-kill
+allocate 2 --no-kill -w 'n[1-2]'
 inside() { in_slurm env SLURM_JOB_ID="$SLURM_JOB" SLURM_JOB_NODELIST="$1" "${@:2}"; }
 start exec "${SLURM_NS[@]}" env -C "$T" SLURM_JOB_ID="$SLURM_JOB" SLURM_JOB_NODELIST='n[1-2]' \
   dtctl exec -- "echo begins; until [ -e '$T/go' ]; do sleep 0.1; done; echo ends"
@@ -83,9 +83,9 @@ in_slurm scancel "$SLURM_JOB"
 for pid in $(left_over | sed -nE 's/^([0-9]+) slurmstepd: .*/\1/p'); do kill -KILL "$pid"; done
 
 say "a shell that has outlived its job; another one's nodes; a node that was taken out"
-# The nodes of the jobs before are free again: this one has n1 and n2.
+# The nodes of the jobs before are free again.
 STEP=0.2 wait_for 20 '[ "$(in_slurm sinfo -h -t idle -o %D)" = 3 ]' || fail "nodes are busy: $(in_slurm sinfo)"
-allocate 2
+allocate 2 -w 'n[1-2]'
 inside() { in_slurm env SLURM_JOB_ID="$SLURM_JOB" SLURM_JOB_NODELIST="$1" "${@:2}"; }
 run others inside 'n[2-3]' dtlaunch -s 0 true
 expect_status 2
