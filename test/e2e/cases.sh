@@ -2,9 +2,10 @@
 #
 #     . "$(dirname "$0")/cases.sh"
 #
-# CASES="A B": these cases alone, in place of those that the test has.
+# CASES="A B": these cases alone, in place of those that the test has. IMPORTS=N: set before; see share_imports.
 export PYTHONPATH=$DT_SOURCE/kvstore/python DTKV_LIBRARY=$DT_BUILD/lib/libdtkv.so.0 OMP_NUM_THREADS=1
-python() { "$PYTHON" "$DT_SOURCE/test/e2e/python/$1.py" "${@:2}"; }
+share_imports "${IMPORTS:-1}"
+python() { "${WORKER[@]}" "$DT_SOURCE/test/e2e/python/$1.py" "${@:2}"; }
 
 # job FOLDER OPTIONS... -- COMMAND...: a job of at most a minute; the folder gets its exit status and its output. MEANWHILE: a
 # function that is called while it runs.
@@ -34,7 +35,7 @@ programs() {
     mkdir "$T/$name"
     options=(-n 2 -s 1)
     [[ $name != nonfinite* ]] || options+=(--refuse-nonfinite)
-    job "$T/$name" "${options[@]}" -- "$PYTHON" "$DT_SOURCE/test/e2e/python/$file.py" run "$name" "$T/$name"
+    job "$T/$name" "${options[@]}" -- "${WORKER[@]}" "$DT_SOURCE/test/e2e/python/$file.py" run "$name" "$T/$name"
   done
   verdicts python "$file" check "${folders[@]}"
 }

@@ -97,6 +97,24 @@ new_hosts() {
   done <"$T/ssh.env"
 }
 
+# share_imports [N]: from here on "${WORKER[@]}" SCRIPT... starts a program of Python that has PyTorch already
+# (python/forks.py), from one of N interpreters, each with its own hash seed. Nightly each program imports it, as a user's does.
+WORKER=("$PYTHON")
+share_imports() {
+  local i
+  ! is_nightly || return 0
+  export FORKS_PARENT=dt-forks-$$ FORKS_PARENTS=${1:-1}
+  for ((i = 0; i < FORKS_PARENTS; i++)); do
+    # It is no process of a job, and names no folder of this test.
+    start "parent$i" env -C / -u OLDPWD -u XDG_RUNTIME_DIR -u XDG_STATE_HOME -u XDG_CACHE_HOME PWD=/ OPENBLAS_NUM_THREADS=1 \
+      PYTHONHASHSEED="${PYTHONHASHSEED-$i}" "$PYTHON" "$DT_SOURCE/test/e2e/python/forks.py" parent "$i"
+  done
+  for ((i = 0; i < FORKS_PARENTS; i++)); do
+    wait_for 20 'grep -q "@$FORKS_PARENT.$i$" /proc/net/unix' || fail "no parent interpreter: $(output "parent$i")"
+  done
+  WORKER=("$PYTHON" "$DT_SOURCE/test/e2e/python/forks.py" run)
+}
+
 # supervisor: the pid of the job folder's supervisor.
 supervisor() { python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["pid"])'; }
 

@@ -3,10 +3,11 @@
 # one job.
 . "$(dirname "$0")/lib.sh"
 export PYTHONPATH=$DT_SOURCE/kvstore/python DTKV_LIBRARY=$DT_BUILD/lib/libdtkv.so.0
-files=("$PYTHON" "$DT_SOURCE/test/e2e/python/lenet_files.py")
+share_imports
+files=("${WORKER[@]}" "$DT_SOURCE/test/e2e/python/lenet_files.py")
 mkdir data && "${files[@]}" --make data
 training=(--data data --dataset mnist --global-batch-size 64 --num-epochs 1 --no-eval --disp-batches 0)
-python=("$PYTHON" "$DT_SOURCE/test/e2e/python/lenet.py" --data data --load init-0001.safetensors)
+python=("${WORKER[@]}" "$DT_SOURCE/test/e2e/python/lenet.py" --data data --load init-0001.safetensors)
 # close A B MOST: the files' largest difference is at most that.
 close() {
   local difference

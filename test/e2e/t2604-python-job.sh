@@ -36,5 +36,5 @@ for processes in "${all[@]}"; do
   python3 "$DT_SOURCE/test/e2e/python/audit.py" "$T"/w*.jsonl >"$T/audit.out" || fail "audit: $(output audit)"
   say "$(output audit)"
   expect_output audit 'of world size 1 .*of world size 2 .*of world size 3'
-  ! grep -hE 'Warning|Traceback|Error' "$JOB"/.dtlaunch/*/logs/worker-*.log || fail "a worker complains"
+  ! grep -shE 'Warning|Traceback|Error' "$JOB"/.dtlaunch/*/logs/worker-*.log || fail "a worker complains"
 done

@@ -5,8 +5,9 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 export PYTHONPATH=$DT_SOURCE/kvstore/python DTKV_LIBRARY=$DT_BUILD/lib/libdtkv.so.0
-optimizers=("$PYTHON" "$DT_SOURCE/test/e2e/python/optimizers.py")
-TRAIN_COMMAND=("$PYTHON" "$DT_SOURCE/test/e2e/python/replicas.py")
+share_imports
+optimizers=("${WORKER[@]}" "$DT_SOURCE/test/e2e/python/optimizers.py")
+TRAIN_COMMAND=("${WORKER[@]}" "$DT_SOURCE/test/e2e/python/replicas.py")
 
 checks=(steps)
 ! is_nightly || checks+=(closures)
@@ -53,4 +54,4 @@ run audit python3 "$DT_SOURCE/test/e2e/python/audit.py" "$T"/w*.jsonl
 expect_status 0
 say "$(output audit)"
 expect_output audit 'of world size 1 .*of world size 2 .*of world size 3; 2 begun again'
-! grep -hE 'Warning|Traceback|Error' "$JOB"/.dtlaunch/*/logs/worker-*.log || fail "a worker complains"
+! grep -shE 'Warning|Traceback|Error' "$JOB"/.dtlaunch/*/logs/worker-*.log || fail "a worker complains"

@@ -4,13 +4,14 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 export PYTHONPATH=$DT_SOURCE/kvstore/python DTKV_LIBRARY=$DT_BUILD/lib/libdtkv.so.0
-mnist=("$PYTHON" "$DT_SOURCE/test/e2e/python/mnist_ddp.py")
+share_imports
+mnist=("${WORKER[@]}" "$DT_SOURCE/test/e2e/python/mnist_ddp.py")
 audit() {
   run audit python3 "$DT_SOURCE/test/e2e/python/audit.py" "$T"/w*.jsonl
   expect_status 0
   say "$(output audit)"
   expect_output audit 'of world size 1 .*of world size 2 .*of world size 3'
-  ! grep -hE 'Traceback|Error' "$JOB"/.dtlaunch/*/logs/worker-*.log || fail "a worker complains"
+  ! grep -shE 'Traceback|Error' "$JOB"/.dtlaunch/*/logs/worker-*.log || fail "a worker complains"
 }
 # accuracy LOG: of its last epoch.
 accuracy() { grep '"end"' "$1" | tail -n 1 | sed -E 's/.*"accuracy":([0-9.]+).*/\1/'; }
@@ -38,7 +39,7 @@ say "accuracy $fixed in a fixed world, $elastic in worlds 1, 3, 2"
 python3 -c "import sys; sys.exit(not 0.9 <= $fixed <= $elastic + 0.03)" || fail "it does not learn"
 
 rm -rf .dtlaunch host_worker* "$T"/w*.jsonl
-TRAIN_COMMAND=("$PYTHON" "$DT_SOURCE/test/e2e/python/replicas.py")
+TRAIN_COMMAND=("${WORKER[@]}" "$DT_SOURCE/test/e2e/python/replicas.py")
 train -n 1 -s 2 --max-restarts 3 --checkpoint-every 1 -- --ddp
 three_then_two
 say "the lead is killed in mid-epoch, and its successor joins"

@@ -5,13 +5,14 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 export PYTHONPATH=$DT_SOURCE/kvstore/python DTKV_LIBRARY=$DT_BUILD/lib/libdtkv.so.0 PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1
+share_imports
 examples=$DT_SOURCE/kvstore/python/examples
 # example NAME WORKERS ARGUMENTS...: alone (0), or as a job; its output is then in $T/NAME.WORKERS.out.
 example() {
   local name=$1 workers=$2 job=()
   shift 2
   [ "$workers" = 0 ] || job=(dtlaunch -n "$workers" -s 1)
-  run "$name.$workers" "${job[@]}" "$PYTHON" "$examples/$name.py" "$@"
+  run "$name.$workers" "${job[@]}" "${WORKER[@]}" "$examples/$name.py" "$@"
   expect_status 0
   expect_output "$name.$workers" " $((workers ? workers : 1)) workers"
 }
@@ -59,7 +60,7 @@ expect_nothing_left
 is_nightly || exit 0
 
 rm -rf .dtlaunch
-start lost dtlaunch -n 2 -s 2 --checkpoint-every 1 "$PYTHON" "$examples/mnist.py" --epochs 1000 --samples 1000 --save lost.pt
+start lost dtlaunch -n 2 -s 2 --checkpoint-every 1 "${WORKER[@]}" "$examples/mnist.py" --epochs 1000 --samples 1000 --save lost.pt
 awaits --start 'epoch>=4'
 kill -KILL "$(pid_of servers 1)"
 happens rolled_back

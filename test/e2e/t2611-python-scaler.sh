@@ -4,7 +4,8 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 export PYTHONPATH=$DT_SOURCE/kvstore/python DTKV_LIBRARY=$DT_BUILD/lib/libdtkv.so.0
-TRAIN_COMMAND=("$PYTHON" "$DT_SOURCE/test/e2e/python/replicas.py")
+share_imports
+TRAIN_COMMAND=("${WORKER[@]}" "$DT_SOURCE/test/e2e/python/replicas.py")
 
 ways=(--ddp)
 ! is_nightly || ways+=("")
@@ -30,5 +31,5 @@ for how in "${ways[@]}"; do
   say "$(output audit), $scales scales"
   [ "$scales" -ge 3 ] || fail "the scale did not follow the overflows"
   ! grep -h '"weights":\(NaN\|-\?Infinity\)' "$T"/w*.jsonl || fail "an overflow came into the weights"
-  ! grep -hE 'Traceback|Error' "$JOB"/.dtlaunch/*/logs/worker-*.log || fail "a worker complains"
+  ! grep -shE 'Traceback|Error' "$JOB"/.dtlaunch/*/logs/worker-*.log || fail "a worker complains"
 done

@@ -4,6 +4,7 @@
 # epochs(), and what one process has that trains with the joined batches. Nightly: each kind alone, too.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
+IMPORTS=3  # each worker has another order of sets
 . "$(dirname "$0")/cases.sh"
 
 # Part, level, world and samples. A worker's batch has 2 samples.
@@ -51,8 +52,7 @@ for case in ${CASES:-${cases[@]}}; do
     1-3-2) size=(-n 1 -s 2 --elastic-training-enabled --poll-interval 300ms) MEANWHILE=grows_and_shrinks ;;
     2-lost) size=(-n 2 -s 2 --elastic-training-enabled --checkpoint-every 1) MEANWHILE=loses_a_server ;;
   esac
-  # Each worker has another order of sets. The mask of -inf is no gradient.
-  job "$folder" "${size[@]}" --refuse-nonfinite -- sh -c 'PYTHONHASHSEED=$DT_WORKER_ID exec "$@"' sh \
-    "$PYTHON" "$DT_SOURCE/test/e2e/python/zoo.py" train "zoo/$case" "$folder"
+  # The mask of -inf is no gradient.
+  job "$folder" "${size[@]}" --refuse-nonfinite -- "${WORKER[@]}" "$DT_SOURCE/test/e2e/python/zoo.py" train "zoo/$case" "$folder"
 done
 verdicts python zoo check "${folders[@]}"

@@ -1,7 +1,6 @@
 # timeout=400 cost=30 needs=dttrain
 # Each snippet of Python in README.md, packaging/doc, docstrings and manuals runs as it is written while a worker joins and
-# leaves: both workers and the job end with 0, and nobody complains. One interpreter imports PyTorch and forks the workers of
-# all jobs. Nightly: each worker is python3 itself.
+# leaves: both workers and the job end with 0, and nobody complains.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 . "$(dirname "$0")/cases.sh"
@@ -21,21 +20,13 @@ one_joins_and_leaves() {
 }
 MEANWHILE=one_joins_and_leaves
 
-if ! is_nightly; then
-  export DOCUMENTS_PARENT=t2616-$$
-  # It is no process of a job, and names no folder of this test.
-  start parent env -C / -u OLDPWD -u XDG_RUNTIME_DIR -u XDG_STATE_HOME -u XDG_CACHE_HOME PWD=/ OPENBLAS_NUM_THREADS=1 \
-    "$PYTHON" "$DT_SOURCE/test/e2e/python/documents.py" parent $$
-  wait_for 10 'grep -q "@$DOCUMENTS_PARENT$" /proc/net/unix' || fail "no parent interpreter"
-fi
-
 names=${CASES:-$(python documents names)}
 folders=()
 for name in $names; do
   folders+=("$T/$name")
   mkdir "$T/$name"
   job "$T/$name" -n 1 -s 1 --poll-interval 300ms --elastic-training-enabled -- \
-    "$PYTHON" "$DT_SOURCE/test/e2e/python/documents.py" run "$name" "$T/$name"
+    "${WORKER[@]}" "$DT_SOURCE/test/e2e/python/documents.py" run "$name" "$T/$name"
   changes >"$T/$name/changes"
   grep -h '"event":"worker_removed"' "$(story)" >"$T/$name/removed" || true
 done

@@ -3,9 +3,6 @@
     documents.py names             of all snippets
     documents.py run NAME FOLDER   a worker; the file FOLDER/ID.json has the worlds of its epochs
     documents.py check FOLDER...   a line for each: "NAME ok" or "NAME why it is not what it should be"
-    documents.py parent PID        imports PyTorch once, and forks the workers of all jobs until process PID ends
-
-DOCUMENTS_PARENT: the parent's address; without it a worker imports PyTorch itself.
 """
 
 import json
@@ -14,25 +11,6 @@ import pathlib
 import re
 import sys
 import time
-
-from dtkv import run as warm
-
-ADDRESS = os.environ.get("DOCUMENTS_PARENT")
-"""dtkv.run has one parent for a job; this test has one for all of its jobs."""
-
-
-def be_parent(pid):
-    become = warm._become_child
-    # No group of the job's: that is in another session.
-    warm._become_child = lambda facts, descriptors: become({**facts, "group": 0}, descriptors)
-    warm._run_script(warm._be_parent(["torch", "dtkv.torch"], pid, ADDRESS))
-
-
-if sys.argv[1] == "parent":
-    be_parent(int(sys.argv[2]))
-if sys.argv[1] == "run" and ADDRESS and "torch" not in sys.modules:
-    warm._address = lambda preload: "\0" + ADDRESS
-    warm._be_worker([], sys.argv)
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "kvstore/python"))
 import snippets  # noqa: E402
