@@ -1,4 +1,4 @@
-# timeout=400 cost=30 needs=dttrain
+# timeout=400 cost=30 nightly needs=dttrain
 # A server is killed while LeNet trains, with and without overlap: the same workers go on from the
 # checkpoint, with the weights of a job that nothing happened to, to the last bit.
 . "$(dirname "$0")/lib.sh"

@@ -69,7 +69,7 @@ TEST_CASE("dttrain trains on generated digits, reports, saves, and goes on from 
   CHECK(metrics[1]["worker_samples_per_s"] >= metrics[1]["samples_per_s"]);
 }
 
-TEST_CASE("dttrain goes on from a checkpoint as if it had never stopped") {
+TEST_CASE("dttrain goes on from a checkpoint as if it had never stopped", "[nightly]") {
   Folder folder;
   const auto train = [&](const std::string& prefix, const std::string& how) {
     auto ended = run("--network mlp --dataset generated --samples 300 --lr 0.01 --model-prefix " +
@@ -91,7 +91,7 @@ TEST_CASE("dttrain goes on from a checkpoint as if it had never stopped") {
   CHECK(train("parts", sgd).says("the optimizer begins without the state of "));
 }
 
-TEST_CASE("dttrain --mom and --wd count beside an optimizer's name") {
+TEST_CASE("dttrain --mom and --wd count beside an optimizer's name", "[nightly]") {
   Folder folder;
   const std::pair<const char*, const char*> cases[] = {
       {"", "sgd momentum=0.9 nesterov=0 weight_decay=0.0001"},
@@ -129,7 +129,7 @@ TEST_CASE("dttrain ends with an error when the loss is not finite, and leaves th
     CHECK_FALSE(line["train_loss"].is_null());
 }
 
-TEST_CASE("dttrain learns from gradients in one bit, in two or in sixteen") {
+TEST_CASE("dttrain learns from gradients in one bit, in two or in sixteen", "[nightly]") {
   for (const std::string how : {"1bit --lr 0.003", "2bit --gc-threshold 0.001", "fp16", "bf16"}) {
     Folder folder;
     const auto ended =
@@ -166,7 +166,7 @@ TEST_CASE("dttrain on several devices makes the steps of one: the gradient is th
   CHECK(losses[2] == Approx(losses[0]).epsilon(1e-3));
 }
 
-TEST_CASE("dttrain on several devices keeps the statistics of BatchNorm together") {
+TEST_CASE("dttrain on several devices keeps the statistics of BatchNorm together", "[nightly]") {
   Folder folder;
   const std::string what =
       "--network resnet --num-layers 8 --dataset generated --samples 600 "
@@ -201,7 +201,7 @@ TEST_CASE("dttrain refuses devices and loads that make no sense") {
   }
 }
 
-TEST_CASE("dttrain names what it cannot use") {
+TEST_CASE("dttrain names what it cannot use", "[nightly]") {
   const auto bad_option = run("--bogus");
   CHECK(bad_option.exit_code() == 2);
   CHECK(bad_option.says("--bogus"));
