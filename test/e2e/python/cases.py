@@ -14,6 +14,7 @@ import sys
 
 import torch
 
+from dtkv.torch.layout import is_same
 from levels import forked
 
 CASES = {}
@@ -94,7 +95,7 @@ def same(alone, job):
             continue
         ours, theirs = torch.load(mine), torch.load(other)
         for key, value in ours.items():
-            if not torch.equal(value, theirs[key]):
+            if value.shape != theirs[key].shape or not is_same(value, theirs[key]):
                 return f"{key} is {describe(value)} alone, {describe(theirs[key])} as a job"
     return None
 
