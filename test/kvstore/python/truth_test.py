@@ -1,6 +1,7 @@
 """dtkv.torch means what the program means: state by name, weights that the program changes, lines that it forgets, memory
 layouts. One process; where the other workers matter, what they contribute is written here."""
 
+import contextlib
 import io
 import math
 import random
@@ -1058,6 +1059,19 @@ class Agreed(Trainings):
             with self.assertRaisesRegex(dtkv.Mismatch, "trains other parameters"):
                 job.step(1)
             job.store.pushpull = real
+            job._view = job._view._replace(num_workers=1)
+
+    def test_rates_that_differ_are_a_mismatch_but_in_dist_async(self):
+        for is_async in (False, True):
+            job = self.begin(self.job(model()))
+            job._is_async = is_async
+            job._view = job._view._replace(num_workers=2)
+            job._has_agreed = False
+            other = plan.Contribution(None, job._checksum(), 0.2).packed()
+            job.store.pushpull = lambda key, sums, other=other, **options: sums.__iadd__(other)
+            with contextlib.nullcontext() if is_async else self.assertRaisesRegex(dtkv.Mismatch, "learning rate 0.1"):
+                job.step(1)
+            del job.store.pushpull
             job._view = job._view._replace(num_workers=1)
 
 
