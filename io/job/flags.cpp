@@ -186,7 +186,7 @@ Flags job_flags(JobSpec& spec) {
     data_flags(spec.data),
     {"Time and failure (TIME: seconds, or with ms, s, m, h)", {
       {.name = "max-restarts", .value = "N", .to = &rules.max_restarts, .most = 1'000'000,
-       .help = "restarts of failed members, per worker a host is to have ({})",
+       .help = "how often a host's failed workers are started again, for each of its workers ({})",
        .manual = "Restarts of workers that failed as members, for each worker a host is to have "
            "({}). A host that needs more is given up until its line is removed and added again. "
            "Before each restart it cools, from one second up to a minute, longer with every "
@@ -262,9 +262,8 @@ Flags job_flags(JobSpec& spec) {
            "connected to it. While a server is silent no worker counts as hung.",
        .json = "server_dead_after_s"},
       {.name = "checkpoint-interval", .value = "TIME", .to = &rules.checkpoint_interval,
-       .help = "save the servers' state at the first epoch's end, then at the first one after so "
-           "long, or 20 times what the last one took ({}); where all base hosts see the job "
-           "folder",
+       .help = "time between checkpoints ({}), at least 20 times what one takes; only at the end of "
+           "an epoch, and where all base hosts see the job folder",
        .manual = "The servers save what they have, while training goes on: at the end of the "
            "first epoch, then at the first epoch's end after so long ({}), or after 20 times "
            "what the last one took. The job folder has to be a place for it: every base host "
@@ -293,8 +292,8 @@ Flags job_flags(JobSpec& spec) {
     {"Output", {
       {.name = "output", .value = "all|lead|none",
        .to = one_of(spec.shown_output, kShownOutput),
-       .help = "whose lines the terminal shows; lead: of the workers that of rank 0 (all, beyond 4 "
-           "workers lead)",
+       .help = "show all workers' lines, rank 0's (lead), or none; default: all, beyond 4 workers "
+           "lead",
        .manual = "Whose lines the terminal shows (all, from the fifth worker on lead); the files "
            "in the job folder are always whole (`dtctl logs`). *all*: every process's. *lead*: of "
            "the workers that of rank 0, and the last lines of one that fails. *none*: no "

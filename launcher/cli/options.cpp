@@ -150,28 +150,29 @@ io::Flags flags_of(Options& o) {
 const char* const kUsage = R"(Usage: dtlaunch [-n N] [options] command [arguments]
        dtlaunch --check quick|full [-H FILE] [options] [command [arguments]]
        dtlaunch --resume DIR [--take-over] [--again] [--env-file FILE]
-Runs command as N workers on this machine or, with -H, on hosts over ssh, beside the
-kvstore servers they exchange gradients through. Everything from the command's first
-word on belongs to the command; "--" ends the options.
+Runs a command, such as python3 train.py, as N workers: on this machine or, with
+-H, on hosts over ssh. Beside them run the kvstore servers through which they
+exchange gradients. Everything from the command's first word on belongs to the
+command; "--" ends the options.
 
-What the command must be:
-  to join and leave while it trains   a program that trains through the kvstore and says
-                                      where its epochs begin (dttrain, or yours with
-                                      dtkv_epoch_boundary), with
-                                      --elastic-training-enabled
-  to be started, watched and stopped  any other one; it finds RANK, WORLD_SIZE,
-                                      MASTER_ADDR and MASTER_PORT in its environment (man
-                                      dtlaunch), and -s 0 leaves the servers out; with
-                                      --on-change restart workers join, leave and are
-                                      restarted, all at once
+What the command must be, for workers that
+  join and leave while the others train (--elastic-training-enabled):
+      a PyTorch script with five lines of dtkv.torch (man dtlaunch), or a
+      program that calls dtkv_epoch_boundary (man dtkv), such as dttrain
+  restart, all at once, at each change (--on-change restart):
+      any other one, such as a script for torchrun, with a snapshot of its own
+  are started, watched and stopped:
+      any program. It finds RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in its
+      environment; -s 0 leaves the servers out
 
 Examples:
-  dtlaunch -n 2 dttrain                              two workers on this machine
-  dtlaunch -n 2 -s 0 python3 ddp.py                  the same of a torch.distributed script
-  dtlaunch -n 2 -H hosts --elastic-training-enabled dttrain --network lenet
-  echo 10.0.1.9 >> host_worker                       one more, from the next epoch on
-  dtctl status                                       how the job in this folder is doing
-  dtlaunch --check quick -H hosts python3 train.py   what is wrong with which host
+  dtlaunch -n 2 python3 train.py                    two workers on this machine
+  dtlaunch -n 2 -H hosts --elastic-training-enabled python3 train.py
+  echo 10.0.1.9 >> host_worker                      one more at the next epoch
+  dtctl status                                      how this folder's job does
+  dtlaunch --check quick -H hosts python3 train.py  which hosts are not fit
+  dtlaunch -n 2 -s 0 python3 ddp.py                 with torch.distributed alone
+  dtlaunch -n 2 dttrain --network lenet             with the example trainer
 )";
 
 constexpr std::pair<ExitCode, const char*> kExitCodes[] = {
