@@ -15,7 +15,9 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr unsigned kHelpWidth = 100;
+constexpr unsigned kHelpWidth = 80;
+/// Behind longer names the description begins on the next line.
+constexpr unsigned kLeastDescription = 44;
 constexpr const char* kManual = "manual";
 
 bool may_lack_value(const Flag& flag) {
@@ -41,7 +43,7 @@ std::string with_default(const Flag& flag, std::string text) {
 
 /// The group as --help shows it.
 po::options_description describe(const FlagGroup& group) {
-  po::options_description all(group.title, kHelpWidth);
+  po::options_description all(group.title, kHelpWidth, kLeastDescription);
   for (const Flag& flag : group.flags) {
     const std::string names =
         flag.letter ? fmt::format("{},{}", flag.name, flag.letter) : std::string(flag.name);

@@ -33,9 +33,10 @@ using namespace dt;
 constexpr const char* kHelp =
     "Usage: dtsupervisor --spec FILE [--resume] [--ready-fd N]\n"
     "\n"
-    "Keeps one job alive: starts and stops its processes through an agent on each host, watches\n"
-    "host_worker and adds or removes workers at each epoch. dtlaunch starts it and, in the\n"
-    "foreground, restarts it when it dies; `dtsupervisor --spec FILE --resume` does so by hand.\n";
+    "Keeps one job alive: starts and stops its processes through an agent on each\n"
+    "host, watches host_worker and adds or removes workers at each epoch. dtlaunch\n"
+    "starts it and, in the foreground, restarts it when it dies;\n"
+    "`dtsupervisor --spec FILE --resume` does so by hand.\n";
 
 struct CommandLine {
   std::string spec;

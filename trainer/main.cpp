@@ -67,7 +67,7 @@ po::options_description describe(Options& o) {
   const auto real = [](float& to, float normally) {
     return po::value(&to)->default_value(normally, fmt::format("{}", normally))->value_name("X");
   };
-  po::options_description all("dttrain [options]: train an image classifier", 100, 60);
+  po::options_description all("dttrain [options]: train an image classifier", 80, 44);
   auto add = all.add_options();
   add("network", text(o.network.name, "NAME")->default_value("lenet"), "lenet, mlp or resnet");
   add("num-layers", number(o.network.num_layers, 20U), "of a resnet: 20, 56, 110, any 6n+2");
@@ -133,7 +133,7 @@ Result<std::optional<Options>> parse(int argc, char** argv) {
   }
   if (values.count("help") != 0) {
     std::cout << description
-              << "\nExit codes: 0 done, or released; 1 training failed; 2 wrong options; "
+              << "\nExit codes: 0 done, or released; 1 training failed; 2 wrong options;\n"
                  "3 no such device.\n";
     return std::nullopt;
   }

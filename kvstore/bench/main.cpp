@@ -25,7 +25,8 @@ using namespace dt::bench;
 
 constexpr const char* kHelp = R"(usage: dtbench COMMAND [OPTION]...
 
-  dtbench kv         the kvstore: push and pull of a model's tensors, beside peers and raw limits
+  dtbench kv         the kvstore: push and pull of a model's tensors, beside
+                     peers and raw limits
   dtbench --version
   dtbench --help
 

@@ -299,41 +299,46 @@ FlagGroup machine_flags(KvOptions& o) {
 constexpr const char* kUsage =
     R"(usage: dtbench kv [OPTION]...
 
-Measures the kvstore: worker and server processes on this machine, or with -H on others, one
-operation over a whole list of tensors at a time, the way a training step exchanges its gradients.
-The results are checked.
+Measures the kvstore: worker and server processes on this machine, or with -H on
+others, one operation over a whole list of tensors at a time, the way a training
+step exchanges its gradients. The results are checked.
 )";
 
 /// Behind the options: peers, what is printed, examples.
 std::string explanations() {
   std::string text = "\nPeers:\n";
-  for (const auto& peer : known_peers()) text += fmt::format("  {:<12} {}\n", peer.name, peer.help);
+  for (const auto& peer : known_peers()) text += fmt::format("  {:<13} {}\n", peer.name, peer.help);
   return text + R"(
 What is printed, per contender:
-  ms          time of one operation, of the slowest worker; median, least and most over repetitions
-  GB/s        bytes of the list / median time, per worker and direction (GB = 10^9): higher is better
-  CPU s/GB    processor seconds of all processes per GB of payload per worker: lower is better
-  p50 ...     percentiles of the time of single operations, of all workers
-  bad         wrong elements found: anything but 0 is an error
-  ops/s       operations of one worker in a second
-  ratio       kvstore / peer, median over pairs that ran one after the other: below 1 is better
+  ms        time of one operation, of the slowest worker; median, least and most
+            over repetitions
+  GB/s      bytes of the list / median time, per worker and direction
+            (GB = 10^9): higher is better
+  CPU s/GB  processor seconds of all processes per GB of payload per worker:
+            lower is better
+  p50 ...   percentiles of the time of single operations, of all workers
+  bad       wrong elements found: anything but 0 is an error
+  ops/s     operations of one worker in a second
+  ratio     kvstore / peer, median over pairs that ran one after the other:
+            below 1 is better
 
 Examples:
-  dtbench kv                                         ResNet-50, 2 workers, 1 server
-  dtbench kv --transport tcp --peer raw --pairs 9    how far from what the kernel allows
-  dtbench kv -s 2 --peer raw-shm,mpi-shm             inside a machine
+  dtbench kv                                       ResNet-50, 2 workers
+  dtbench kv --transport tcp --peer raw --pairs 9  how far from the floor
+  dtbench kv -s 2 --peer raw-shm,mpi-shm           inside a machine
   dtbench kv --colocated --peer raw-colocated,gloo,mpi
   dtbench kv --sizes 1K,64K,4M,64M -w 4 -s 2 --json
-  dtbench kv --sizes 1000x1K --check --reps 20       every result of every round checked
-  dtbench kv --deterministic --peer plain            what an option costs: the ratio
+  dtbench kv --sizes 1000x1K --check --reps 20     every result is checked
+  dtbench kv --deterministic --peer plain          what an option costs
   dtbench kv --transport tcp --data-auth frames --peer plain
   dtbench kv --type dist_async --peer plain --straggle 50 --seconds 2
   dtbench kv --device cuda:0 --server-device cuda:0 --peer copies,cpu
-  dtbench kv --scaling --transport tcp               CPU per gigabyte is to stay level
-  dtbench kv --sizes 1K --soak 10000000              does anything leak?
-  dtbench kv -H hosts -w 8 -s 4 --list bert-base     on a cluster
+  dtbench kv --scaling --transport tcp             does CPU per GB stay level?
+  dtbench kv --sizes 1K --soak 10000000            does anything leak?
+  dtbench kv -H hosts -w 8 -s 4 --list bert-base   on a cluster
 
-Exit codes: 0 done, 1 a wrong element or a failure, 2 wrong usage, 77 there is no such CUDA device.
+Exit codes: 0 done, 1 a wrong element or a failure, 2 wrong usage, 77 there is
+no such CUDA device.
 )";
 }
 

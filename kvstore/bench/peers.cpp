@@ -85,22 +85,17 @@ Contender start_ours(const Peer& /*peer*/, const KvOptions& options, const Tenso
 
 const std::vector<Peer>& known_peers() {
   static const std::vector<Peer> all = {
-      {kPlainPeer,
-       "the kvstore without --type, --deterministic, --data-auth, --codec, --memory, --in-place "
-       "and --busy-poll: what they cost",
-       start_plain},
-      {kCpuPeer, "the kvstore with arrays and values in the host's memory: dist_sync", start_cpu},
-      {kCopiesPeer,
-       "only the copies between devices and pinned memory that such an exchange makes, all at "
-       "once, in as many processes as there are workers",
+      {kPlainPeer, "the kvstore without --type, --codec and the like: what they cost", start_plain},
+      {kCpuPeer, "the kvstore with arrays and values in host memory: dist_sync", start_cpu},
+      {kCopiesPeer, "only the copies from and to devices, in a process per worker",
        start_ours<start_copies>},
-      {"raw", "bare poll loops over TCP, the same servers, no protocol: the floor",
+      {"raw", "poll loops over TCP, the same servers, no protocol: the floor",
        start_ours<start_raw>},
       {"raw-colocated", "the same, every process being a worker and a server",
        start_ours<start_raw_colocated>},
-      {"raw-shm", "the floor inside the machine: shared memory, one pass, nothing copied",
+      {"raw-shm", "the floor inside the machine: shared memory, nothing copied",
        start_ours<start_raw_shm>},
-      {"gloo", "Gloo's ring all-reduce over TCP, tensors copied into buckets of 25 MB", start_gloo,
+      {"gloo", "Gloo's ring all-reduce over TCP, copied into buckets of 25 MB", start_gloo,
        "dtbench-gloo", "libgloo-dev"},
       {"gloo-tensor", "the same, tensor by tensor", start_gloo, "dtbench-gloo", "libgloo-dev"},
       {"mpi", "Open MPI's all-reduce in place, tensor by tensor, over TCP", start_mpi,

@@ -32,14 +32,16 @@ using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kUsage = R"(dtgpucheck: whether the GPUs of this host are fit for work.
-What the driver says of them, a matrix product with a known result and a copy on each, and a sum over all of
-them (NCCL). Prints a line a GPU; the first thing that is wrong, in one sentence, to stderr.
+What the driver says of them, a matrix product with a known result and a copy on
+each, and a sum over all of them (NCCL). Prints a line a GPU; the first thing
+that is wrong, in one sentence, to stderr.
 
   dtgpucheck [OPTIONS]
 )";
 constexpr const char* kExitCodes = R"(
-Exit codes: 0 all is well, 2 wrong usage, 3 a GPU is missing or unwell, 4 a part did not end in its time,
-5 the GPUs cannot exchange arrays, 77 no GPU that could be used.
+Exit codes: 0 all is well, 2 wrong usage, 3 a GPU is missing or unwell, 4 a part
+did not end in its time, 5 the GPUs cannot exchange arrays, 77 no GPU that could
+be used.
 )";
 
 struct CommandLine {

@@ -307,9 +307,8 @@ int main(int argc, char** argv) {
                             .version = version_text("dtserver"),
                             .usage =
                                 "Usage: dtserver [OPTIONS]\n"
-                                "A kvstore server of a job. The host's agent starts it; everything "
-                                "else it needs is in its\n"
-                                "environment.\n"};
+                                "A kvstore server of a job. The host's agent starts it; "
+                                "everything else it needs\nis in its environment.\n"};
   const auto given = io::parse(program, flags, {argv + 1, argv + argc});
   if (!given) return io::refuse(program, given.error());
   if (const auto text = io::answer(program, flags, *given))

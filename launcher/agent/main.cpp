@@ -18,21 +18,23 @@ namespace {
 using namespace dt;
 
 constexpr const char* kUsage =
-    R"(dtagent: starts, watches and stops the processes of one dtlaunch job on one host.
+    R"(dtagent: starts, watches and stops the processes of one dtlaunch job on a host.
 dtlaunch runs it by itself; nobody has to call it by hand.
 
   dtagent --attach --job JOB --host HOST [--start [--first] [--stay]]
-           [--socket PATH] [--lonely-timeout TIME] [--notice-grace TIME] [--lines] [--aside]
-      Connects stdin and stdout to the agent of JOB for HOST (the host as written in the hosts
-      file). With --start, starts that agent first if it is not there; without, ends what an agent
-      that is there no more has left behind.
+           [--socket PATH] [--lonely-timeout TIME] [--notice-grace TIME]
+           [--lines] [--aside]
+      Connects stdin and stdout to the agent of JOB for HOST (the host as in the
+      hosts file). With --start, starts that agent first if it is not there;
+      without, ends what an agent that is there no more has left behind.
   dtagent --check [--lines]
       Answers what dtlaunch --check asks of this host.
-  dtagent --clean [--only JOB]... [--spare JOB]... [--left JOB]... [--dry-run] [--force] [--lines]
+  dtagent --clean [--only JOB]... [--spare JOB]... [--left JOB]... [--dry-run]
+           [--force] [--lines]
       Ends what jobs of this user left here, for dtctl clean.
   dtagent --hold --job JOB --host HOST [--lonely-timeout TIME]
-      Keeps a scheduler's node for JOB (dtctl grow): waits for the agent of HOST, hands the
-      scheduler's signals on to it, and ends when it has ended.
+      Keeps a scheduler's node for JOB (dtctl grow): waits for the agent of
+      HOST, hands the scheduler's signals on to it, and ends when it has ended.
   dtagent --gpus [--interval TIME]
       What the agent runs beside itself to watch the host's GPUs.
   dtagent --version
@@ -101,8 +103,7 @@ int main(int argc, char** argv) {
       .name = "dtagent",
       .version = version_text("dtagent"),
       .usage = kUsage,
-      .more =
-          "\nExit codes: 0 either side closed, 1 failure, 2 wrong usage, 3 no agent is there.\n"};
+      .more = "\nExit codes: 0 either side closed, 1 failure, 2 wrong usage, 3 no agent there.\n"};
   const auto given = io::parse(program, flags, {argv + 1, argv + argc});
   if (!given) return io::refuse(program, given.error());
   if (const auto text = io::answer(program, flags, *given))

@@ -176,7 +176,7 @@ Examples:
 )";
 
 constexpr std::pair<ExitCode, const char*> kExitCodes[] = {
-    {kExitOk, "every worker of the last view ended well (with --detach: the supervisor is ready)"},
+    {kExitOk, "every worker of the last view ended well; --detach: supervisor is ready"},
     {kExitFailure, "a failure without a code of its own"},
     {kExitUsage, "wrong option or file, nothing was started"},
     {kExitUnreachable, "a base host could not be reached or prepared"},
@@ -194,9 +194,9 @@ constexpr std::pair<ExitCode, const char*> kExitCodes[] = {
 
 std::string exit_codes() {
   std::string out =
-      "\nCtrl-C stops the job; a second Ctrl-C kills it at once; a third leaves without waiting.\n"
-      "In an allocation of Slurm or SGE the first TERM, USR1, USR2 or XCPU is a notice "
-      "(--notice-grace).\n"
+      "\nCtrl-C stops the job; a second one kills it at once; a third leaves without\n"
+      "waiting. In an allocation of Slurm or SGE the first TERM, USR1, USR2 or XCPU is\n"
+      "a notice (--notice-grace).\n"
       "\nExit codes:\n";
   for (const auto& [code, meaning] : kExitCodes)
     out += fmt::format("  {:<5} {}\n", static_cast<int>(code), meaning);

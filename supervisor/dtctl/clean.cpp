@@ -27,17 +27,16 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr const char* kCleanUsage =
-    "Usage: dtctl [--job-dir DIR] clean [-H FILE | -w HOSTS] [--job JOB... | --all-jobs] "
-    "[OPTION...]\n"
-    "Ends what a job left on hosts after a crash: agents, guards and processes with the job's "
-    "mark\n"
-    "(TERM, after 5 s KILL), their sockets and locks, segments of shared memory, old programs. "
-    "Only\n"
-    "what is yours; never by a program's name. Without --job: the folder's job. A job that may\n"
-    "be alive is left alone.\n\n";
-constexpr const char* kCleanMore =
-    "\nExit codes: 0 nothing is left; 1 something is, or the job was refused; 65 a host was not "
-    "reached.\n";
+    R"(Usage: dtctl [--job-dir DIR] clean [-H FILE | -w HOSTS] [OPTION...]
+Ends what a job left on hosts after a crash: agents, guards and processes with
+the job's mark (TERM, after 5 s KILL), their sockets and locks, segments of
+shared memory, old programs. Only what is yours; never by a program's name.
+Without --job: the folder's job. A job that may be alive is left alone.
+)";
+constexpr const char* kCleanMore = R"(
+Exit codes: 0 nothing is left; 1 something is, or the job was refused; 65 a host
+was not reached.
+)";
 
 /// For a job that is stopped by force to end.
 constexpr auto kStop = 20s;

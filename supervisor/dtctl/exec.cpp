@@ -23,13 +23,15 @@ namespace dt::supervisor {
 namespace {
 
 constexpr const char* kExecUsage =
-    "Usage: dtctl [--job-dir DIR] exec [-H FILE | -w HOSTS] [OPTION...] -- COMMAND\n"
-    "Runs COMMAND on all hosts of the folder's job, or on those of -H and -w. One word is text "
-    "for\n"
-    "/bin/sh there; several are a command and its arguments, each as it is.\n\n";
-constexpr const char* kExecMore =
-    "\nExit codes: 0 if the command ended with 0 on all hosts; else the largest code; 65 if a host "
-    "was not\nreached; 124 where --timeout ended it.\n";
+    R"(Usage: dtctl [--job-dir DIR] exec [-H FILE | -w HOSTS] [OPTION...] -- COMMAND
+Runs COMMAND on all hosts of the folder's job, or on those of -H and -w. One
+word is text for /bin/sh there; several are a command and its arguments, each as
+it is.
+)";
+constexpr const char* kExecMore = R"(
+Exit codes: 0 if the command ended with 0 on all hosts; else the largest code;
+65 if a host was not reached; 124 where --timeout ended it.
+)";
 
 struct ExecOptions {
   std::string job_dir;

@@ -21,57 +21,53 @@
 namespace dt::supervisor::ctl {
 namespace {
 
-constexpr const char* kHelp =
-    "Usage: dtctl [--job-dir DIR] COMMAND\n"
-    "Looks at and steers the job of the present folder, or of DIR.\n\n"
-    "  status [--json] [--watch] [--all]\n"
-    "                                members, newcomers, servers, host_worker; --watch: every "
-    "second;\n"
-    "                                --all: a line for each, also of many that say the same\n"
-    "  metrics                       the status for Prometheus, in its text format\n"
-    "  why HOST                      its state, what failed there, the next try, what would help\n"
-    "  add HOST [slots=N] [gpus=LIST] [via=KIND]\n"
-    "                                one more worker (or N) on HOST, from the next epoch on\n"
-    "  remove HOST                   HOST's added workers leave at the next epoch\n"
-    "  leave HOST [--in TIME] [--why TEXT] [--cancel]\n"
-    "                                HOST goes away in TIME: its workers, base workers too, leave "
-    "at\n"
-    "                                the next epoch, or before it is gone; --cancel: it stays\n"
-    "  grow N [slots=S] [--keep] [-- SBATCH WORDS]\n"
-    "                                ask Slurm for N nodes more, each for one worker (or S); they "
-    "join\n"
-    "                                as they come: dtctl grow 2 -- -p gpu -t 4:00:00; --keep: ask "
-    "for\n"
-    "                                another one whenever Slurm takes one of them away\n"
-    "  shrink [N|HOST]               give back one node (or N, or HOST) that grow has asked for: "
-    "the\n"
-    "                                pending ones first, then the newest\n"
-    "  stop [--force]                stop the job and wait for its end; --force: kill at once\n"
-    "  resume                        start the job's supervisor again if it died\n"
-    "  logs [NAME] [-f]              a process's output: 3 or worker-3, server-0, prepare-HOST;\n"
-    "                                without NAME the last lines of all; -f: go on as it grows\n"
-    "  events [-f] [--json]          the job's story; --json: a JSON object per line\n"
-    "  console                       follow the terminal output of the job\n"
-    "  wait CONDITION... [--timeout TIME] [--start]\n"
-    "                                until all hold at once: epoch>=3, workers=2, newcomers=0,\n"
-    "                                members=0,2, servers=1, checkpoint>=2, state=running,\n"
-    "                                \"worker 3 member\", \"server 0 listening\", \"host H "
-    "lost\",\n"
-    "                                \"event worker_added\", ended, ended=0, or a field of the\n"
-    "                                status: .hosts[host=H].attempts>2. --timeout 30, 500ms, 10m;\n"
-    "                                --start: also for a job that has not started yet\n"
-    "  exec [-H FILE | -w HOSTS] [-b] -- COMMAND\n"
-    "                                COMMAND on all hosts of the job, or on others: dtctl exec "
-    "--help\n"
-    "  clean [--job JOB | --all-jobs] [--dry-run]\n"
-    "                                end what a job left on hosts after a crash: dtctl clean "
-    "--help\n"
-    "  version\n\n"
-    "Exit codes: 0 done; 1 refused or failed; 2 wrong usage; 3 no job is running there; 4 wait: "
-    "not\n"
-    "in time. console and stop end with 0 when they saw the job's end; exec and clean have further "
-    "ones:\n"
-    "see their --help.\n";
+constexpr const char* kHelp = R"(Usage: dtctl [--job-dir DIR] COMMAND
+Looks at and steers the job of the present folder, or of DIR.
+
+  status [--json] [--watch] [--all]
+                   members, newcomers, servers, host_worker; --watch: every
+                   second; --all: a line for each, also of many that are alike
+  metrics          the status for Prometheus, in its text format
+  why HOST         its state, what failed there, the next try, what would help
+  add HOST [slots=N] [gpus=LIST] [via=KIND]
+                   one more worker (or N) on HOST, from the next epoch on
+  remove HOST      HOST's added workers leave at the next epoch
+  leave HOST [--in TIME] [--why TEXT] [--cancel]
+                   HOST goes away in TIME: its workers, base workers too, leave
+                   at the next epoch, or before it is gone; --cancel: it stays
+  grow N [slots=S] [--keep] [-- SBATCH WORDS]
+                   ask Slurm for N nodes more, each for one worker (or S); they
+                   join as they come: dtctl grow 2 -- -p gpu -t 4:00:00;
+                   --keep: ask for another one whenever Slurm takes one away
+  shrink [N|HOST]  give back one node (or N, or HOST) that grow has asked for:
+                   the pending ones first, then the newest
+  stop [--force]   stop the job and wait for its end; --force: kill at once
+  resume           start the job's supervisor again if it died
+  logs [NAME] [-f]
+                   a process's output: 3 or worker-3, server-0, prepare-HOST;
+                   without NAME the last lines of all; -f: go on as it grows
+  events [-f] [--json]
+                   the job's story; --json: a JSON object per line
+  console          follow the terminal output of the job
+  wait CONDITION... [--timeout TIME] [--start]
+                   until all hold at once: epoch>=3, workers=2, newcomers=0,
+                   members=0,2, servers=1, checkpoint>=2, state=running,
+                   "worker 3 member", "server 0 listening", "host H lost",
+                   "event worker_added", ended, ended=0, or a field of the
+                   status: .hosts[host=H].attempts>2. --timeout 30, 500ms, 10m;
+                   --start: also for a job that has not started yet
+  exec [-H FILE | -w HOSTS] [-b] -- COMMAND
+                   COMMAND on all hosts of the job, or on others: see
+                   dtctl exec --help
+  clean [--job JOB | --all-jobs] [--dry-run]
+                   end what a job left on hosts after a crash: see
+                   dtctl clean --help
+  version
+
+Exit codes: 0 done; 1 refused or failed; 2 wrong usage; 3 no job is running
+there; 4 wait: not in time. console and stop end with 0 when they saw the job's
+end; exec and clean have further ones: see their --help.
+)";
 
 const io::Program& program() {
   static const io::Program kProgram{.name = "dtctl",

@@ -19,9 +19,10 @@ using namespace dt;
 constexpr const char* kHelp =
     "Usage: dtfleet [--job-dir DIR] slurm\n"
     "\n"
-    "Adds the nodes to a job that `dtctl grow` has asked Slurm for, as they come, and gives them\n"
-    "back when the job wants them no more. The job's supervisor starts it; killed, it is started\n"
-    "again and goes on: all that it knows is in Slurm's queue and in the job.\n";
+    "Adds the nodes to a job that `dtctl grow` has asked Slurm for, as they come, and\n"
+    "gives them back when the job wants them no more. The job's supervisor starts it;\n"
+    "killed, it is started again and goes on: all that it knows is in Slurm's queue\n"
+    "and in the job.\n";
 
 io::Flags flags_of(std::string& job_dir) {
   // clang-format off

@@ -2,6 +2,7 @@
 # What others build on stays as it is: the names of options and of variables, the console's first lines,
 # host_worker_log, and the fields of `dtctl status --json`, of events and of answers on the control socket. Each is
 # compared with a file in test/contracts; DT_REWRITE=1 writes them: commit only what you mean to promise.
+# --help has at most 80 columns.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 GOLDEN=$DT_SOURCE/test/contracts
@@ -13,7 +14,10 @@ golden() {  # NAME: what stands in $T/NAME is what stands in the golden file
 for program in dtlaunch dtctl dtserver dtsupervisor dtfleet dtagent dttrain dtbench dtgpucheck; do
   [ -x "$DT_BIN/$program" ] || { grep "^$program " "$GOLDEN/options.txt" >>"$T/options.txt"; continue; }
   { "$program" --help || true; [ $program != dtbench ] || dtbench kv --help
-    [ $program != dtctl ] || { dtctl exec --help; dtctl clean --help; }; } 2>&1 | tr -s ' |[](),' '\n' |
+    [ $program != dtctl ] || { dtctl exec --help; dtctl clean --help; }; } >"$T/help.txt" 2>&1
+  [ "$(wc -l <"$T/help.txt")" -gt 5 ] || fail "$program --help: $(cat "$T/help.txt")"
+  ! grep -nE '.{81}' "$T/help.txt" || fail "$program --help has lines of more than 80 columns"
+  tr -s ' |[](),' '\n' <"$T/help.txt" |
     grep -xE -- '-[a-zA-Z]|--[a-z][a-z-]*' | sort -u | sed "s/^/$program /" >>"$T/options.txt"
 done
 golden options.txt
