@@ -431,7 +431,7 @@ int run(const std::vector<std::string>& words) {
   const Environment environment{
       .cwd = *cwd, .variable = variable, .version = version_text("dtlaunch")};
   if (words.empty()) {
-    fmt::print(stderr, "{}", *parse_options({"--help"}, environment)->answer);
+    fmt::print(stderr, "{}", kFirstWords);
     return kExitUsage;
   }
   auto options = parse_options(words, environment);

@@ -427,6 +427,21 @@ void complete(Mistake& mistake, Options& options, const io::Given& given, const 
 
 }  // namespace
 
+const char* const kFirstWords =
+    R"(dtlaunch: the command to run is missing: dtlaunch -n N [options] command
+
+Two workers on this machine:
+  dtlaunch -n 2 python3 train.py
+Two on the hosts of a file, one host a line; then one more while they train:
+  dtlaunch -n 2 -H hosts --elastic-training-enabled python3 train.py
+  echo 10.0.1.9 >> host_worker
+What is wrong with which host, before anything starts:
+  dtlaunch --check quick -H hosts python3 train.py
+
+How the job of this folder is doing: dtctl status
+What train.py must be, and all options: dtlaunch --help
+)";
+
 Options::Options() { spec.rules.checkpoint_interval = std::chrono::seconds(60); }
 
 Result<Options> parse_options(const io::Words& words, const Environment& env) {

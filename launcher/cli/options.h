@@ -59,6 +59,9 @@ struct Environment {
 /// kInvalid and say what to write instead.
 [[nodiscard]] Result<Options> parse_options(const io::Words& words, const Environment& env);
 
+/// What a command line without words is answered with: what is missing, and examples.
+extern const char* const kFirstWords;
+
 /// The job's spec: who runs where. `hosts_text` is the content of the hosts file, unread without
 /// one; `allocation` and `nodes` are what placement.h has a use for.
 [[nodiscard]] Result<io::JobSpec> plan(const Options& options, std::string_view hosts_text,

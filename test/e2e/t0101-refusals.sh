@@ -37,7 +37,7 @@ fi
 
 run bare dtlaunch
 expect_status 2
-expect_output bare 'Usage: dtlaunch'
+expect_output bare '^dtlaunch: the command to run is missing'
 run help dtlaunch --help
 expect_status 0
 expect_output help 'Exit codes'

@@ -1,7 +1,7 @@
 # timeout=120
-# What others build on stays as it is: the names of options and of variables, the console's first lines,
-# host_worker_log, and the fields of `dtctl status --json`, of events and of answers on the control socket. Each is
-# compared with a file in test/contracts; DT_REWRITE=1 writes them: commit only what you mean to promise.
+# What others build on stays as it is: the names of options and of variables, what bare dtlaunch answers (bare.txt), the
+# console's first lines, host_worker_log, and the fields of `dtctl status --json`, of events and of answers on the control
+# socket. Each is compared with a file in test/contracts; DT_REWRITE=1 writes them: commit only what you mean to promise.
 # --help has at most 80 columns.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
@@ -21,6 +21,11 @@ for program in dtlaunch dtctl dtserver dtsupervisor dtfleet dtagent dttrain dtbe
     grep -xE -- '-[a-zA-Z]|--[a-z][a-z-]*' | sort -u | sed "s/^/$program /" >>"$T/options.txt"
 done
 golden options.txt
+
+STATUS=0
+dtlaunch >"$T/bare.out" 2>"$T/bare.txt" || STATUS=$?
+[ "$STATUS $(wc -l <"$T/bare.txt") $(wc -c <"$T/bare.out")" = '2 12 0' ] || fail "bare dtlaunch: $STATUS, $(cat "$T/bare.txt")"
+golden bare.txt
 
 cat >"$T/worker" <<'EOT'
 #!/bin/sh
