@@ -6,6 +6,7 @@
 #include "core/launch/starter.h"
 #include "core/protocol/exit_code.h"
 #include "io/job/flags.h"
+#include "launcher/cli/completion.h"
 #include "launcher/cli/placement.h"
 
 namespace dt::launcher {
@@ -139,6 +140,10 @@ io::Flags flags_of(Options& o) {
       {.name = "json", .to = &o.json, .help = "with --check: the result as one JSON object"},
     }},
     {"Output", {
+      {.name = "completion", .value = "bash", .to = io::one_of(o.completion, {"bash"}),
+       .help = "print what lets this shell complete dtlaunch's and dtctl's options",
+       .manual = "Print what lets this shell complete the options of dtlaunch and `dtctl`(1). In "
+           "~/.bashrc: `source <(dtlaunch --completion bash)`. Debian's package brings it along."},
       {.name = "version", .help = "show the version"},
       {.name = "help", .letter = 'h', .help = "show this"},
     }},
@@ -451,6 +456,7 @@ Result<Options> parse_options(const io::Words& words, const Environment& env) {
   const auto given = io::parse(dtlaunch, flags, words);
   if (!given) return tl::unexpected(given.error());
   options.answer = io::answer(dtlaunch, flags, *given);
+  if (!options.answer && !options.completion.empty()) options.answer = kBashCompletion;
   if (options.answer) return options;
   Mistake mistake;
   if (given->has("resume"))

@@ -24,8 +24,8 @@ struct Options {
   Options();  ///< What dtlaunch does without options.
 
   Action action = Action::kRun;
-  std::optional<std::string> answer;  ///< What --help, --version or --manual print: that is all.
-  std::uint32_t num_workers = 0;      ///< 0: as many as the allocation was asked for.
+  std::optional<std::string> answer;         ///< What --help, --completion or the like print.
+  std::uint32_t num_workers = 0;             ///< 0: as many as the allocation was asked for.
   std::optional<std::uint32_t> num_servers;  ///< Not given: one per base host.
   std::string hostfile;                      ///< Empty: this machine.
   std::string launcher;                      ///< The value of --launcher; empty: not given.
@@ -42,6 +42,7 @@ struct Options {
   io::Words check_files;   ///< Further files that have to be the same on all hosts.
   std::string write_good;  ///< File for the hosts that pass; or empty.
   bool json = false;       ///< The check's result as JSON.
+  std::string completion;  ///< The shell whose completion is to be printed.
   /// Everything that options alone decide. Job name, folders, workers and servers are filled in by
   /// plan() and by the caller.
   io::JobSpec spec;

@@ -14,8 +14,10 @@ expect_output plan "^  ELASTIC_TRAINING_ENABLED=1$"
 expect_output plan "over ssh, elastic"
 [ "$(ls -A)" = hosts ] || fail "the job folder was touched: $(ls -A)"
 [ -z "$(find "$T/state" "$T/run" -mindepth 1)" ] || fail "state was written"
-# Completion knows the options, and what follows them, from --help.
-. "$DT_SOURCE/packaging/completions/dtlaunch"
+# Completion knows the options, and what follows them, from --help. dtlaunch prints it, with dtctl's.
+dtlaunch --completion bash >"$T/completion"
+cat "$DT_SOURCE"/packaging/completions/{dtlaunch,dtctl} | cmp - "$T/completion" || fail "not the files that are installed"
+. "$T/completion"
 completes() {  # EXPECTED WORD BEFORE
   COMPREPLY=()
   _dtlaunch dtlaunch "$2" "$3" || true  # compgen fails where it finds nothing
@@ -25,3 +27,10 @@ completes 'auto tcp shm' '' --transport
 completes hosts '' -H
 completes --num-workers --num-w dtlaunch
 completes True Tr --elastic-training-enabled
+rows=$(dtlaunch --manual | sed 's/\\-/-/g' | sed -nE '/^\.TP$/{n; s/^(\\fB-.\\fR, )?\\fB(--[a-z-]+)\\fR.*/\2/p}')
+[ "$(wc -w <<<"$rows")" -gt 60 ] || fail "the manual's rows: $rows"
+completes "$(xargs <<<"$rows")" -- dtlaunch
+COMP_WORDS=(dtctl --) COMP_CWORD=1
+_dtctl dtctl -- dtctl || true
+names=$(dtctl --help | tr -s ' |[](),:' '\n' | grep -xE -- '--[a-z-]+' | sort -u | xargs)
+[ "${COMPREPLY[*]}" = "$names" ] || fail "dtctl completes '${COMPREPLY[*]}', and --help has '$names'"

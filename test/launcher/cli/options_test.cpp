@@ -334,6 +334,15 @@ TEST_CASE("options: --help and --version need nothing else and win", "[options]"
   CHECK(good({"-n", "1", "t", "-h"}).action == launcher::Action::kRun);
 }
 
+TEST_CASE("options: --completion prints both programs' words for a shell that is known",
+          "[options]") {
+  const auto text = good({"--completion", "bash"}).answer.value();
+  for (const char* line : {"\ncomplete -F _dtlaunch dtlaunch\n", "\ncomplete -F _dtctl dtctl\n"})
+    CHECK_THAT(text, Catch::Matchers::Contains(line));
+  CHECK(good({"--completion", "bash", "-h"}).answer == good({"-h"}).answer);
+  CHECK(error_of({"--completion", "zsh"}) == "--completion zsh: one of bash was expected");
+}
+
 TEST_CASE("options: --resume takes a folder and nothing else", "[options]") {
   const auto options = good({"--resume", "folder"});
   CHECK(options.action == launcher::Action::kResume);
