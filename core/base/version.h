@@ -7,7 +7,7 @@
 
 namespace dt {
 
-/// "dtlaunch 0.1.0 (commit 1a2b3c4d5e6f)" and, on lines of their own, the compiler and the
+/// "dtlaunch VERSION (commit 1a2b3c4d5e6f)" and, on lines of their own, the compiler and the
 /// libraries it was built with.
 [[nodiscard]] std::string version_text(std::string_view program);
 

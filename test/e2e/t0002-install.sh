@@ -59,11 +59,12 @@ cat >"$T/user/CMakeLists.txt" <<'END'
 cmake_minimum_required(VERSION 3.25)
 project(user LANGUAGES CXX)
 set(CMAKE_CXX_STANDARD 20)
-find_package(dtlaunch 0.1 REQUIRED)
+find_package(dtlaunch ${wanted} REQUIRED)
 add_executable(user user.cpp)
 target_link_libraries(user PRIVATE dtlaunch::dtkv)
 END
-run cmake sh -c "cmake -S '$T/user' -B '$T/user/build' -DCMAKE_PREFIX_PATH='$T/prefix' && cmake --build '$T/user/build'"
+wanted=$(sed -nE 's/^project\(.* VERSION ([0-9]+\.[0-9]+).*/\1/p' "$DT_SOURCE/CMakeLists.txt")
+run cmake sh -c "cmake -S '$T/user' -B '$T/user/build' -Dwanted=$wanted -DCMAKE_PREFIX_PATH='$T/prefix' && cmake --build '$T/user/build'"
 expect_status 0
 run user "$T/user/build/user"
 expect_status 0
