@@ -36,6 +36,9 @@ RULES = [
 FOREIGN = re.compile(r"(?<![\w.~$}])/(?:" + "|".join(("work", "farm", "root", "home/[a-z]+")) + r")/")
 SHOWN = ("README.md", "packaging/", "kvstore/python/examples/", "kvstore/python/README.md")  # to be copied by people
 UNFINISHED = re.compile(r"\b(?:" + "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X")) + r")\b")
+# A version of ours. The wheel's name, which people copy, has it in documents.
+VERSIONED = re.compile(r"dt(?:launch|kv)\w*(?:-[a-z]+)?[-_]v?(\d+\.\d+\.\d+)(-py3-none-)?|find_package\(dtlaunch \d"
+                       r"|^\s*version\s*=\s*[\"']\d")
 CUT_NAME = re.compile(r'\bTEST_CASE\w*\(.*"[^"]*;[^"]*"')
 NOISE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.S)
 TEXT = (".py", ".sh", ".md", ".txt", ".cmake", ".json", ".in", ".service", ".1", ".yml") + CPP
@@ -54,7 +57,12 @@ def files():
     return sorted(n for n in names if os.path.isfile(os.path.join(ROOT, n)))
 
 
-def reasons(name, text):
+def project_version():
+    with open(os.path.join(ROOT, "CMakeLists.txt"), encoding="utf-8") as file:
+        return re.search(r"^project\(.* VERSION ([\d.]+)", file.read(), re.M)[1]
+
+
+def reasons(name, text, version):
     raw = text.splitlines()
     if name.endswith(CPP):
         code = NOISE.sub(lambda m: re.sub(r"[^\n]", " ", m.group(0)), text).splitlines()
@@ -77,13 +85,43 @@ def reasons(name, text):
             yield number, "a semicolon in a test's name: CMake cuts the name there, and ctest runs nothing"
         if "flush=True" in line and name.startswith(SHOWN):
             yield number, "flush=True: dtlaunch sets PYTHONUNBUFFERED, and people copy what stands here"
+        for found in VERSIONED.finditer(line):
+            if not (name.endswith(".md") and found[2]):
+                yield number, "the version stands in CMakeLists.txt alone: take it from there"
+            elif found[1] != version:
+                yield number, f"the wheel's name has the version {found[1]}, CMakeLists.txt {version}"
         if "\t" in line and name.endswith(CPP + (".py",)):
             yield number, "a tab"
     if text and not text.endswith("\n"):
         yield len(raw), "no newline at the end"
 
 
+# (file, line, the beginning of the reason; None where the line is right); the version is 1.2.3.
+CASES = [
+    ("README.md", "pip install dtlaunch-" "1.2.3-py3-none-manylinux_2_34_x86_64.whl", None),
+    ("README.md", "pip install dtlaunch-" "1.2.2-py3-none-manylinux_2_34_x86_64.whl", "the wheel's name has the version 1.2.2"),
+    ("packaging/doc/packages.md", "apt-get install ./dtlaunch_" "1.2.3_amd64.deb", "the version stands in CMakeLists.txt"),
+    ("packaging/doc/packages.md", "dtlaunch-VERSION-py3-none-any.whl; (dtlaunch 0.030)", None),
+    ("scripts/x", "cp dtlaunch-" "1.2.3-py3-none-any.whl /tmp", "the version stands in CMakeLists.txt"),
+    ("test/e2e/x.sh", "find_package(dtlaunch " "1.2 REQUIRED)", "the version stands in CMakeLists.txt"),
+    ("packaging/wheel/setup.py", '    version=' '"1.2.3",', "the version stands in CMakeLists.txt"),
+    ("packaging/doc/changes.md", "## 1.2.3 (2026-11-27)", None),
+    ("core/x.h", "#pragma once  // see /ro" "ot/x", "a path of one machine"),
+]
+
+
+def self_test():
+    bad = [f"{name}: {line}: {wanted} was wanted, not {found}" for name, line, wanted in CASES
+           for found in [[reason for _, reason in reasons(name, line + "\n", "1.2.3")]]
+           if (found != [] if wanted is None else not any(reason.startswith(wanted) for reason in found))]
+    print("\n".join(bad) or f"tidy: {len(CASES)} cases")
+    return bool(bad)
+
+
 def main():
+    if sys.argv[1:] == ["--self-test"]:
+        return self_test()
+    version = project_version()
     bad = count = 0
     for name in files():
         top = name.split("/")[0]
@@ -96,7 +134,7 @@ def main():
         with open(os.path.join(ROOT, name), encoding="utf-8") as file:
             text = file.read()
         lines = text.splitlines()
-        for number, reason in reasons(name, text):
+        for number, reason in reasons(name, text, version):
             if "tidy: allow" in (lines[number - 1] if lines else ""):
                 continue
             bad += 1
