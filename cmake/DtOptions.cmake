@@ -34,6 +34,12 @@ if(DT_SANITIZE)
     add_compile_options(-Wno-tsan -Wno-mismatched-new-delete)
   endif()
 endif()
+# No program has the folder that it was built in, so two clones make the same bytes and ccache finds the objects of both.
+# A build ID is a digest of the debug information, too, which has that folder.
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>)
+if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
+  add_link_options(-Wl,--build-id=none)
+endif()
 # All code is linked into libdtkv.so or next to it.
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 
