@@ -23,6 +23,8 @@ holds() { python3 -c "import sys; sys.exit(not ($1))" || fail "it is not true th
 all=(2)
 ! is_nightly || all+=(0)
 for workers in 0 2; do
+  example digits $workers --epochs 6 --step-ms 0
+  holds "$(last digits $workers accuracy) > 0.85"
   example numpy_sgd $workers
   holds "$(last numpy_sgd $workers loss) < 0.1"
 done

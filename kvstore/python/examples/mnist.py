@@ -61,6 +61,7 @@ def main():
     parser.add_argument("--data", help="folder of MNIST's idx files, plain or .gz; without it digits are made up")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--samples", type=int, default=60000, help="at most, for training and for the test")
+    parser.add_argument("--step-ms", type=float, default=0, help="a step takes at least so long, as if a device computed")
     parser.add_argument("--save", metavar="FILE", help="written after each epoch")
     options = parser.parse_args()
     train, test = (digits(options.data, part, options.samples) for part in ("train", "t10k"))
@@ -73,7 +74,9 @@ def main():
         begin = time.monotonic()
         job.lr = 0.03 if epoch < options.epochs * 3 // 4 else 0.003
         for x, y in loader:
+            until = time.monotonic() + options.step_ms / 1000
             F.cross_entropy(model(x), y).backward()
+            time.sleep(max(0, until - time.monotonic()))
             job.step(len(x))  # +
         rate = f"{len(train) / (time.monotonic() - begin):.0f} samples/s"
         with torch.no_grad():
