@@ -29,4 +29,4 @@ finished job "$JOB_PID" 20
 run none dtctl metrics
 expect_status 3
 expect_nothing_left
-command -v promtool >/dev/null || skip "promtool (package prometheus) is not installed; the figures were compared"
+command -v promtool >/dev/null || skip "promtool is not here (scripts/install-deps --tests); the figures were compared"

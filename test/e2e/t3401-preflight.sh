@@ -4,7 +4,7 @@
 . "$(dirname "$0")/netns.sh" && own_network "$@"
 . "$(dirname "$0")/lib.sh"
 faketime=$(ls /usr/lib/*/faketime/libfaketime.so.1 2>/dev/null || true)
-[ -n "$faketime" ] || skip "no libfaketime here: a clock cannot be wrong (scripts/install-deps)"
+[ -n "$faketime" ] || skip "no libfaketime here: a clock cannot be wrong (scripts/install-deps --tests)"
 net_hosts 4
 mkdir -p "$JOB/volume/job" "$T/empty" "$T/other"
 job=$JOB/volume/job
