@@ -1,8 +1,9 @@
-# Every package the project needs, named as Debian 12 names it when it is missing.
+# Every package the project needs, named as Debian 12 names it when it is missing; dt_remedy says what else helps.
+set(dt_remedy "scripts/install-deps does it")
 macro(dt_require package debian)
   find_package(${package} ${ARGN})
   if(NOT ${package}_FOUND)
-    message(FATAL_ERROR "${package} was not found: apt-get install ${debian} (scripts/install-deps does it)")
+    message(FATAL_ERROR "${package} was not found: apt-get install ${debian} (${dt_remedy})")
   endif()
 endmacro()
 
