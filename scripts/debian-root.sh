@@ -9,7 +9,8 @@ needs_for_root() {
   done
 }
 
-# make_root SUITE DIR: the smallest system of that release, with apt set up, in a new or empty folder.
+# make_root SUITE DIR [VARIANT]: a system of that release, with apt set up, in a new or empty folder. By default the smallest
+# one, minbase; "-" is what debootstrap itself takes for a system, with systemd.
 make_root() {
   local suite=$1 dir=$2 sources mirror
   # This machine's own mirror, if configured.
@@ -17,7 +18,7 @@ make_root() {
   mirror=$(grep -E '^(URIs:|deb )' <<<"$sources" | grep -oE '(https?|file)://[^ ]*/debian/?( |$)' | head -n 1 | tr -d ' ' || true)
   mirror=${mirror:-http://deb.debian.org/debian}
   echo "== debootstrap $suite from $mirror into $dir"
-  debootstrap --variant=minbase "$suite" "$dir" "$mirror" >"$dir.debootstrap.log" 2>&1 || {
+  debootstrap --variant="${3:-minbase}" "$suite" "$dir" "$mirror" >"$dir.debootstrap.log" 2>&1 || {
     tail -n 20 "$dir.debootstrap.log" >&2
     die "debootstrap failed; its log is $dir.debootstrap.log"
   }
