@@ -1,5 +1,6 @@
 # timeout=900 cost=600 nightly package needs=dttrain
 # A release: twice from one commit, in two folders, the same bytes; what is not one commit with a tag and notes is refused.
+compiled=$(ccache --get-config cache_dir 2>/dev/null || true)  # lib.sh gives a test its own caches
 . "$(dirname "$0")/lib.sh"
 for tool in patchelf dpkg-shlibdeps; do
   command -v $tool >/dev/null || skip "no $tool here"
@@ -44,6 +45,7 @@ git reset -q --hard HEAD^
 # A folder of another name, and the build elsewhere.
 git clone -q "$T/one" "$T/another-name"
 export CCACHE_NOHASHDIR=1
+[ -z "$compiled" ] || export CCACHE_DIR=$compiled
 for clone in one another-name; do
   build=$T/$clone/build/release
   [ $clone = one ] || build=$T/build
