@@ -96,6 +96,23 @@ def reasons(name, text, version):
         yield len(raw), "no newline at the end"
 
 
+# A person reads the first screen in a minute, and sees there whether it is for him.
+FIRST_SCREEN = ("pip install", "GPU", "Python", "PyTorch", "Debian", "Apache-2.0", "![")
+MOST_README = {"lines": 100, "rows of figures": 5}
+
+
+def reasons_of_readme(text):
+    lines = text.splitlines()
+    for word in FIRST_SCREEN:
+        if not any(word in line for line in lines[:45]):
+            yield 45, f"the first 45 lines of README.md do not have: {word}"
+    rows = [number for number, line in enumerate(lines) if line.startswith("|---")]
+    figures = sum(line.startswith("| ") for line in lines) - 1 if rows else 0
+    for what, found in zip(MOST_README, (len(lines), figures)):
+        if found > MOST_README[what]:
+            yield len(lines), f"{found} {what} in README.md; it has at most {MOST_README[what]}"
+
+
 # (file, line, the beginning of the reason; None where the line is right); the version is 1.2.3.
 CASES = [
     ("README.md", "pip install dtlaunch-" "1.2.3-py3-none-manylinux_2_34_x86_64.whl", None),
@@ -111,6 +128,12 @@ CASES = [
 
 
 def self_test():
+    readme = " ".join(FIRST_SCREEN) + "\n"
+    for text, count in ((readme, 0), ("\n" * 45 + readme, len(FIRST_SCREEN)), (readme + "\n" * 100, 1),
+                        (readme + "| | x |\n|---|---|\n" + "| a | 1 |\n" * 5, 0), (readme + "|---|---|\n" + "| a | 1 |\n" * 7, 1)):
+        if len(list(reasons_of_readme(text))) != count:
+            print(f"README.md: {count} reasons were wanted for {text!r}")
+            return True
     bad = [f"{name}: {line}: {wanted} was wanted, not {found}" for name, line, wanted in CASES
            for found in [[reason for _, reason in reasons(name, line + "\n", "1.2.3")]]
            if (found != [] if wanted is None else not any(reason.startswith(wanted) for reason in found))]
@@ -134,7 +157,7 @@ def main():
         with open(os.path.join(ROOT, name), encoding="utf-8") as file:
             text = file.read()
         lines = text.splitlines()
-        for number, reason in reasons(name, text, version):
+        for number, reason in [*reasons(name, text, version), *(reasons_of_readme(text) if name == "README.md" else ())]:
             if "tidy: allow" in (lines[number - 1] if lines else ""):
                 continue
             bad += 1
