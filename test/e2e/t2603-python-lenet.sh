@@ -4,6 +4,8 @@
 . "$(dirname "$0")/lib.sh"
 export PYTHONPATH=$DT_SOURCE/kvstore/python DTKV_LIBRARY=$DT_BUILD/lib/libdtkv.so.0
 share_imports
+most=1e-5
+[ -z "${DT_TORCH_PYTHON-}" ] || most=1e-3  # another PyTorch than dttrain's rounds otherwise
 files=("${WORKER[@]}" "$DT_SOURCE/test/e2e/python/lenet_files.py")
 mkdir data && "${files[@]}" --make data
 training=(--data data --dataset mnist --global-batch-size 64 --num-epochs 1 --no-eval --disp-batches 0)
@@ -22,7 +24,7 @@ run cpp dtlaunch -n 2 -s 1 dttrain "${training[@]}" --model-prefix cpp
 expect_status 0
 run python dtlaunch -n 2 -s 1 "${python[@]}" --save python%r.safetensors
 expect_status 0
-close cpp-0001.safetensors python0.safetensors 1e-5
+close cpp-0001.safetensors python0.safetensors $most
 close python0.safetensors python1.safetensors 0
 ! (close init-0001.safetensors python0.safetensors 1e-2) >/dev/null || fail "the weights are those of the begin"
 
@@ -35,5 +37,5 @@ chmod +x either
 run mixed dtlaunch -n 2 -s 1 ./either
 expect_status 0
 close mixed-0001.safetensors mixed-python.safetensors 0
-close cpp-0001.safetensors mixed-python.safetensors 1e-5
+close cpp-0001.safetensors mixed-python.safetensors $most
 expect_nothing_left
