@@ -1,6 +1,6 @@
 # timeout=900 cost=600 nightly package needs=dttrain
 # A release: twice from one commit, in two folders, the same bytes; what is not one commit with a tag and notes is refused.
-compiled=$(ccache --get-config cache_dir 2>/dev/null || true)  # lib.sh gives a test its own caches
+compiled=$(ccache --get-config cache_dir 2>/dev/null || true)  # lib.sh gives a test a cache of its own
 . "$(dirname "$0")/lib.sh"
 for tool in patchelf dpkg-shlibdeps; do
   command -v $tool >/dev/null || skip "no $tool here"
@@ -49,7 +49,7 @@ export CCACHE_NOHASHDIR=1
 for clone in one another-name; do
   build=$T/$clone/build/release
   [ $clone = one ] || build=$T/build
-  run "$clone" env CCACHE_BASEDIR="$T/$clone" "$T/$clone/scripts/release" --build "$build" "$T/$clone.release"
+  run "$clone" env -u LC_ALL CCACHE_BASEDIR="$T/$clone" "$T/$clone/scripts/release" --build "$build" "$T/$clone.release"
   expect_status 0
 done
 diff -r "$T/one.release" "$T/another-name.release" || fail "the same commit makes other bytes"
