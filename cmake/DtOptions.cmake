@@ -34,7 +34,7 @@ if(DT_SANITIZE)
     add_compile_options(-Wno-tsan -Wno-mismatched-new-delete)
   endif()
 endif()
-# No program has the folder that it was built in, so two clones make the same bytes and ccache finds the objects of both.
+# No program has the folder of the sources, where it is given whole, and ccache finds the objects of two clones.
 # A build ID is a digest of the debug information, too, which has that folder.
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>)
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
