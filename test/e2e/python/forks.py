@@ -41,6 +41,7 @@ def keep(connection):
     end = os.pidfd_open(pid)
     if end not in select.select([end, connection], [], [])[0]:
         os.kill(pid, signal.SIGKILL)
+        os._exit(0)
     warm._send(connection, {"status": os.waitpid(pid, 0)[1]})
     os._exit(0)
 

@@ -40,7 +40,7 @@ class _Parameter:
         parameter.data = self.value
         parameter.grad = self.gradient
         self.counted = parameter if _CAN_COUNT else torch.as_strided(parameter.detach(), (0,), (1,))
-        """For _count_writes(), which autograd's check sees: no element of it, but its version."""
+        """What _count_writes() takes: the parameter, or nothing of it but its version, by which autograd sees the write."""
 
 
 class Job(Elastic):
