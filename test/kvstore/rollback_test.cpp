@@ -294,7 +294,7 @@ TEST_CASE("rollback: whatever is under way ends once, and nothing else begins", 
   CHECK(is_rollback(one->finish_epoch()));
   void* const later = must(one->allocate(100));
   must(one->release(later));
-  auto back = std::async(std::launch::async, [&] { return must(other->epoch_boundary(kSaved)); });
+  auto back = std::async(std::launch::async, [&] { return must(other->epoch_boundary(kLost)); });
   CHECK(must(one->epoch_boundary(Epoch(77))).epoch == kSaved);
   CHECK(back.get().rolled_back);
   // The same memory is used with the new servers; the checkpoint's keys need no init.
