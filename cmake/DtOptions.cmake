@@ -34,9 +34,13 @@ if(DT_SANITIZE)
     add_compile_options(-Wno-tsan -Wno-mismatched-new-delete)
   endif()
 endif()
-# No program has the folder of the sources, where it is given whole, and ccache finds the objects of two clones.
+# No program has the folder of the sources: two clones make the same bytes, and ccache finds the objects of both.
+# With CCACHE_BASEDIR the compiler sees that folder from the build folder on.
 # A build ID is a digest of the debug information, too, which has that folder.
-add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>)
+file(RELATIVE_PATH dt_to_source ${PROJECT_BINARY_DIR} ${PROJECT_SOURCE_DIR})
+foreach(dt_folder ${PROJECT_SOURCE_DIR} ${dt_to_source})
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=${dt_folder}/=>)
+endforeach()
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
   add_link_options(-Wl,--build-id=none)
 endif()

@@ -4,11 +4,10 @@
 
 namespace dt::kv::cuda {
 
-namespace {
-
 constexpr int kRows = 4;  ///< Elements of c that a thread computes, one under the other.
 
-/// A block computes a tile of c, by tiles of a and b in shared memory.
+/// A block computes a tile of c, by tiles of a and b in shared memory. In no anonymous namespace:
+/// nvcc would name that after the path of this file, and two clones would make other bytes.
 __global__ void multiply_tiles(const float* a, const float* b, float* c, int size) {
   __shared__ float left[kProductTile][kProductTile];
   __shared__ float right[kProductTile][kProductTile];
@@ -30,8 +29,6 @@ __global__ void multiply_tiles(const float* a, const float* b, float* c, int siz
   }
   for (int i = 0; i < kRows; ++i) c[(row + i) * n + column] = sum[i];
 }
-
-}  // namespace
 
 Status multiply(const float* a, const float* b, float* c, int size, Stream stream) {
   if (size <= 0 || size % kProductTile != 0) return {"a matrix whose size is no multiple of 32"};
