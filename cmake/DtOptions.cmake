@@ -44,6 +44,8 @@ endforeach()
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
   add_link_options(-Wl,--build-id=none)
 endif()
+# What of a build folder's name an installation's patch leaves in a program, too.
+set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
 # All code is linked into libdtkv.so or next to it.
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 
