@@ -20,6 +20,23 @@ bool is_bundle_name(const std::string& name) {
 
 }  // namespace
 
+std::vector<std::string> bundle_files() {
+  const auto folder = io::program_folder();
+  std::vector<std::string> files{(folder / "dtagent").string(), (folder / "dtserver").string()};
+  // For --prepare-data.
+  if (const auto check = folder / "dtgpucheck"; std::filesystem::exists(check))
+    files.push_back(check.string());
+  const auto package = folder / kPythonPackage;
+  for (const char* place : {DT_LIBRARY_FOLDERS}) {
+    const auto library = folder / place / "libdtkv.so.0";
+    if (!std::filesystem::exists(package) || !std::filesystem::exists(library)) continue;
+    files.insert(files.end(),
+                 {package.lexically_normal().string(), library.lexically_normal().string()});
+    break;
+  }
+  return files;
+}
+
 void touch_bundle() {
   const auto folder = io::program_folder();
   if (!is_bundle_name(folder.filename().string())) return;

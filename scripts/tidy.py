@@ -30,6 +30,8 @@ RULES = [
     (lambda p: p.endswith(CPP), r"\busing\s+namespace\s+std\s*;", "no using namespace std"),
     (lambda p: p.endswith(CPP), r"\b(?:strcpy|sprintf|gets|strtok|atoi|atol|atof)\s*\(",
      "unbounded or silent on errors: std::string, fmt, std::from_chars"),
+    (lambda p: p.endswith(CPP) and not p.startswith(("io/", "test/")), r"\bSIGHUP\b",
+     "nohup has it ignored: io/stop_signals.h"),
     (lambda p: p.endswith(CPP), r"<boost/asio\.hpp>", "include the Asio headers you use"),
 ]
 # Folders of development machines; no path of this tree begins with one of them.

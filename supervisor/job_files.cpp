@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <boost/asio/ip/udp.hpp>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -153,7 +154,7 @@ awaitable<Result<KnownEvents>> JobFiles::open_volume(const std::vector<Record>& 
   if (!known) co_return known;
   auto logs = co_await shell_.volume.make_dirs(io::job_files_dir(shell_.spec) + "/logs");
   if (!logs) co_return tl::unexpected(logs.error());
-  auto pointed = co_await point_here(nullptr);
+  auto pointed = co_await write_pointer(nullptr);
   if (!pointed) co_return tl::unexpected(pointed.error());
   shell_.volume.set_deadline(usual_deadline_);
 
@@ -184,7 +185,7 @@ awaitable<Result<void>> JobFiles::make_files() {
   co_return log;
 }
 
-awaitable<Result<void>> JobFiles::point_here(const End* end) {
+awaitable<Result<void>> JobFiles::write_pointer(const End* end) {
   const io::JobSpec& spec = shell_.spec;
   nlohmann::json pointer{
       {"job", spec.job},       {"master", master_address_},   {"pid", ::getpid()},
@@ -196,6 +197,11 @@ awaitable<Result<void>> JobFiles::point_here(const End* end) {
 }
 
 // ---------------------------------------------------------------- while the job runs
+
+awaitable<void> JobFiles::point_here() {
+  const auto written = co_await write_pointer(nullptr);
+  if (!written) shell_.log.warn("{}", written.error().message);
+}
 
 void JobFiles::run() {
   shell_.tasks.spawn(change_log_.run());
@@ -251,6 +257,8 @@ awaitable<std::optional<LockHolder>> JobFiles::other_holder() {
 
 awaitable<void> JobFiles::close(const End& end) {
   const Time until = io::steady_now() + kLastLines;
+  std::error_code ignored;
+  std::filesystem::remove_all(io::programs_dir(shell_.spec), ignored);
   if (!co_await change_log_.finish(kLastLines))
     shell_.console.warn("{} lacks its last lines: it cannot be written",
                         shell_.path("host_worker_log"));
@@ -260,7 +268,7 @@ awaitable<void> JobFiles::close(const End& end) {
   const bool is_written = co_await shell_.volume.drain(kLastLines);
   const bool answers = is_written || shell_.volume.stalled_for() < kSlowRequest;
   if (answers) {
-    static_cast<void>(co_await point_here(&end));
+    static_cast<void>(co_await write_pointer(&end));
     co_await drop_lock();
   }
   if (!is_written)

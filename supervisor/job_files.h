@@ -43,6 +43,8 @@ class JobFiles {
   /// The last lines of all files; the lock goes.
   io::awaitable<void> close(const End& end);
   io::awaitable<void> drop_lock();
+  /// Writes again where the job's supervisor is; its socket has moved.
+  io::awaitable<void> point_here();
   /// Whoever holds the folder's lock, if it is another one now.
   io::awaitable<std::optional<LockHolder>> other_holder();
 
@@ -71,7 +73,7 @@ class JobFiles {
   io::awaitable<Result<std::vector<wire::Frame>>> open_journal();
   io::awaitable<Result<void>> take_lock();
   io::awaitable<Result<void>> make_files();
-  io::awaitable<Result<void>> point_here(const End* end);
+  io::awaitable<Result<void>> write_pointer(const End* end);
 
   Shell& shell_;
   Mode mode_;

@@ -16,6 +16,7 @@
 #include "io/flags.h"
 #include "io/job/control_protocol.h"
 #include "io/notice_signals.h"
+#include "io/stop_signals.h"
 #include "io/subprocess.h"
 #include "launcher/backend/local.h"
 #include "launcher/backend/ssh/ssh.h"
@@ -110,12 +111,15 @@ int run_job(supervisor::SupervisorOptions options) {
   auto backend = make_backend(context, options, log);
   const auto supervisor =
       supervisor::make_supervisor(context, std::move(options), std::move(backend));
-  boost::asio::signal_set signals(context, SIGTERM, SIGINT, SIGHUP);
+  boost::asio::signal_set signals(context);
+  io::add_stop_signals(signals);
+  io::StopOrders orders;
   bool is_stopping = false;  // by a signal: a second one kills
   std::function<void()> wait_for_signal = [&] {
     signals.async_wait([&](const boost::system::error_code& ec, int signal) {
       if (ec) return;
       if (signal == SIGTERM && leaves_term) return wait_for_signal();
+      if (!orders.is_new(std::chrono::steady_clock::now())) return wait_for_signal();
       const std::string why = fmt::format("stopped by signal {}", signal);
       if (std::exchange(is_stopping, true))
         supervisor->kill(why);
@@ -157,6 +161,7 @@ int main(int argc, char** argv) {
     }
     supervisor::SupervisorOptions options = std::move(line.options);
     options.spec = std::move(*spec);
+    if (options.resume && (options.owned || options.adopt)) options.spec.detached = !options.owned;
     options.owned = !options.spec.detached && (!options.resume || options.owned);
     options.adopt = options.adopt || options.take_over;
     if (line.ready_fd) options.ready_fd = static_cast<int>(*line.ready_fd);

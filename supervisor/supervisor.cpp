@@ -88,8 +88,7 @@ class Loop final : public Supervisor {
         volume_(executor_, {.helper = options_.volume_helper}),
         group_(executor_),
         done_(executor_, io::asio::steady_timer::time_point::max()),
-        control_(executor_, {.path = spec_.socket},
-                 [this](ControlAsk ask) { return answer(std::move(ask)); }),
+        control_(executor_, {}, [this](ControlAsk ask) { return answer(std::move(ask)); }),
         console_(control_, own_log_, spec_.quiet),
         shell_{.executor = executor_,
                .spec = spec_,
@@ -181,7 +180,7 @@ class Loop final : public Supervisor {
       static_cast<void>(say_ready(fmt::format("ERROR {} {}\n", code, opened.error().message)));
       co_return code;
     }
-    const bool is_heard = say_ready("READY\n");
+    const bool is_heard = say_ready(fmt::format("READY {}\n", spec_.socket));
     begin_tasks();
     pumping_ = true;  // what is posted meanwhile comes after all that the beginning asks for
     carry_out(job_->begin(shell_.term, now()));
@@ -241,9 +240,14 @@ class Loop final : public Supervisor {
     volume_.on_append_error = [this](const std::string& file, const Error& error) {
       own_log_.error("{}: {}", file, error.message);
     };
-    auto listening = control_.listen();
-    if (listening) group_.spawn(control_.run());
-    return listening;
+    if (auto listening = control_.listen(spec_.socket); !listening) return listening;
+    spec_.socket = control_.path();
+    control_.on_moved = [this] {
+      spec_.socket = control_.path();
+      group_.spawn(files_.point_here());
+    };
+    group_.spawn(control_.run());
+    return {};
   }
 
   void watch_host_worker() {

@@ -36,7 +36,7 @@ struct SupervisorOptions {
   bool adopt = false;  ///< JobOptions::is_adopted
   /// A dtlaunch owns the job, or will: the job stops when that ends.
   bool owned = false;
-  int ready_fd = -1;                       ///< Gets "READY\n" or "ERROR <exit code> <sentence>\n".
+  int ready_fd = -1;  ///< Gets "READY <control socket>\n" or "ERROR <exit code> <sentence>\n".
   std::vector<std::string> volume_helper;  ///< Program and arguments of the volume's helper.
   /// A foreground job is stopped if its dtlaunch has not connected to the console by then.
   Duration owner_comes = std::chrono::seconds(30);

@@ -126,4 +126,22 @@ Result<void> make_job_folder(const MasterFolder& home, const std::string& job) {
   return {};
 }
 
+Result<std::string> make_socket_folder(const std::string& socket) {
+  const std::filesystem::path path(socket);
+  const std::filesystem::path folder = path.parent_path();
+  const std::filesystem::path home = folder.parent_path();
+  struct stat st {};
+  const bool is_ours = ::lstat(folder.c_str(), &st) == 0 && S_ISDIR(st.st_mode) &&
+                       st.st_uid == ::geteuid() && (st.st_mode & 022) == 0;
+  if (is_ours) return socket;
+  std::error_code ec;
+  if (std::filesystem::is_directory(home.parent_path(), ec) && make_private_dir(home) &&
+      make_private_dir(folder))
+    return socket;
+  const std::string job = folder.filename();
+  const MasterFolder other = runtime_home(job.size());
+  if (auto made = make_job_folder(other, job); !made) return tl::unexpected(made.error());
+  return other.path + "/" + job + "/" + path.filename().string();
+}
+
 }  // namespace dt::io

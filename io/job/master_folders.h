@@ -55,4 +55,9 @@ struct FolderFacts {
 /// the variable.
 [[nodiscard]] Result<void> make_job_folder(const MasterFolder& home, const std::string& job);
 
+/// Makes the folder of a job's control socket, `.../JOB/control`, where it is missing: a reboot, a
+/// logout and a cleaner of /tmp remove it. Returns the socket's path: another one, in
+/// runtime_home(), where the folder cannot be made there.
+[[nodiscard]] Result<std::string> make_socket_folder(const std::string& socket);
+
 }  // namespace dt::io

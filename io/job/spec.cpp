@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -262,6 +263,22 @@ Result<JobSpec> read_spec(const std::string& file) {
       .map_error([&](const Error& e) { return e.at(file); });
 }
 
+std::vector<std::string> options_that_differ(const JobSpec& a, const JobSpec& b) {
+  constexpr std::array kTerminal{"detach", "quiet", "output", "no-prefix"};
+  JobSpec first = a;
+  JobSpec second = b;
+  std::map<std::string, json> before;
+  each_field(first, [&](const Flag& flag) { before[flag.name] = std::visit(ToJson{}, flag.to); });
+  std::vector<std::string> differ;
+  each_field(second, [&](const Flag& flag) {
+    const bool is_shown =
+        std::ranges::find(kTerminal, std::string_view(flag.name)) != kTerminal.end();
+    if (!is_shown && before[flag.name] != std::visit(ToJson{}, flag.to))
+      differ.push_back(fmt::format("--{}", flag.name));
+  });
+  return differ;
+}
+
 std::optional<Host> host_here(const JobSpec& spec) {
   std::array<char, HOST_NAME_MAX + 1> own{};
   ::gethostname(own.data(), own.size() - 1);
@@ -328,6 +345,7 @@ std::string events_file(const std::string& job_dir, const std::string& job) {
 }
 std::string checkpoints_dir(const JobSpec& spec) { return job_files_dir(spec) + "/checkpoints"; }
 std::string journal_copy_file(const JobSpec& spec) { return job_files_dir(spec) + "/journal"; }
+std::string programs_dir(const JobSpec& spec) { return spec.state_dir + "/programs"; }
 std::string pointer_file(const std::string& job_dir) {
   return marker_dir(job_dir) + "/current.json";
 }

@@ -134,6 +134,9 @@ struct JobSpec {
 /// The same of a file; the error names it.
 [[nodiscard]] Result<JobSpec> read_spec(const std::string& file);
 
+/// Of the options, but for those of the terminal, which differ: "--hang-timeout".
+[[nodiscard]] std::vector<std::string> options_that_differ(const JobSpec& a, const JobSpec& b);
+
 /// The host with workers or servers that this machine is, by its name, with or without a domain.
 [[nodiscard]] std::optional<Host> host_here(const JobSpec& spec);
 
@@ -149,6 +152,8 @@ inline constexpr const char* kOlder = ".1";
 [[nodiscard]] std::string checkpoints_dir(const JobSpec& spec);
 /// `<job_dir>/.dtlaunch/<job>/journal`: the journal's copy on the volume.
 [[nodiscard]] std::string journal_copy_file(const JobSpec& spec);
+/// `<state_dir>/programs`: the programs that the job was started with, while it runs.
+[[nodiscard]] std::string programs_dir(const JobSpec& spec);
 /// `<job_dir>/.dtlaunch/current.json`: {"job","master","pid","socket","state_dir"} for dtctl.
 [[nodiscard]] std::string pointer_file(const std::string& job_dir);
 

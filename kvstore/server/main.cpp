@@ -1,6 +1,7 @@
 // dtserver: a kvstore server of a job. Started by the host's agent; everything it needs is in its
 // environment.
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -313,6 +314,7 @@ int main(int argc, char** argv) {
   if (!given) return io::refuse(program, given.error());
   if (const auto text = io::answer(program, flags, *given))
     return std::fputs(text->c_str(), stdout) < 0;
+  ::umask(::umask(077) | 022);  // checkpoints are the user's, also where files are a group's
   io::FdLog log(STDERR_FILENO);
   auto env = kv::read_environment(Role::kServer);
   if (!env) {

@@ -1,5 +1,7 @@
 #include "launcher/agent/agent.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -431,8 +433,36 @@ class Agent {
 
   // ---------------------------------------------------------------- its own life
 
+  [[nodiscard]] bool has_lock() const {
+    struct stat mine {};
+    struct stat there {};
+    return ::lstat(files_.lock.c_str(), &there) == 0 && ::fstat(kDaemonLockFd, &mine) == 0 &&
+           there.st_ino == mine.st_ino && there.st_dev == mine.st_dev;
+  }
+
+  /// Makes lock and socket again, by which supervisors find this agent: a cleaner of /tmp removes
+  /// them, and so does the end of the user's last session.
+  void keep_files() {
+    if (stop_requested_ || (has_lock() && ::access(files_.socket.c_str(), F_OK) == 0)) return;
+    for (AgentFiles& place : agent_files_anywhere(options_.job, options_.host, files_, "")) {
+      if (!has_lock()) {
+        if (!make_agent_folder(place)) continue;
+        const auto lock = take_agent_lock(place.lock);
+        if (!lock || !*lock || ::dup3((*lock)->get(), kDaemonLockFd, O_CLOEXEC) < 0) continue;
+      }
+      has_moved_ = has_moved_ || place.socket != files_.socket;
+      files_ = std::move(place);
+      defaults_.socket = files_.socket;
+      defaults_.folder = files_.folder;
+      if (auto again = listener_.listen_again(files_.socket); !again)
+        log_.warn("{}", again.error().message);
+      return;
+    }
+  }
+
   awaitable<void> housekeeping() {
     for (;;) {
+      keep_files();
       co_await io::sleep_for(link_.is_attached() ? link_.until_beat(io::steady_now())
                                                  : Duration(kHousekeeping));
       if (link_.is_attached()) {
@@ -505,6 +535,8 @@ class Agent {
     listener_.close();  // no new connection
     co_await wait_until_sent();
     ::unlink(files_.log.c_str());
+    if (has_moved_) ::unlink(files_.lock.c_str());
+    if (has_moved_) ::rmdir(files_.folder.c_str());
     link_.close();
     tasks_.cancel();
   }
@@ -539,8 +571,9 @@ class Agent {
 
   asio::any_io_executor executor_;
   const AgentOptions& options_;
-  const AgentFiles& files_;
-  const ProcessDefaults& defaults_;
+  AgentFiles files_;
+  bool has_moved_ = false;  ///< The files are where the guard does not remove them.
+  ProcessDefaults defaults_;
   std::uint64_t incarnation_;
   const std::optional<std::string> sge_folder_ = sge_job_folder(environment_variable);
   io::FdLog log_{STDERR_FILENO};

@@ -105,6 +105,23 @@ Result<void> make_agent_folder(const AgentFiles& files) {
   return io::make_private_dir(files.folder);
 }
 
+Result<std::optional<io::Fd>> take_agent_lock(const std::string& path) {
+  for (;;) {
+    io::Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!fd && errno == ENOENT) return std::optional<io::Fd>();
+    if (!fd) return tl::unexpected(errno_error(errno, "open " + path));
+    if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno == EWOULDBLOCK) return std::optional<io::Fd>();
+      return tl::unexpected(errno_error(errno, "lock " + path));
+    }
+    struct stat mine {};
+    struct stat present {};
+    if (::fstat(fd.get(), &mine) == 0 && ::stat(path.c_str(), &present) == 0 &&
+        mine.st_ino == present.st_ino && mine.st_dev == present.st_dev)
+      return std::optional<io::Fd>(std::move(fd));
+  }
+}
+
 std::vector<AgentFiles> agent_files_anywhere(const std::string& job, const std::string& host,
                                              const AgentFiles& own, const std::string& socket) {
   std::vector<AgentFiles> all;

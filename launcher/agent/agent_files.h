@@ -36,6 +36,11 @@ inline constexpr int kDaemonLockFd = 3;
 /// An agent at one of these places, or its guard, lives.
 [[nodiscard]] bool is_any_held(const std::vector<AgentFiles>& all);
 
+/// The lock; none if another process holds it, or if its folder is missing, which an earlier
+/// agent's guard removes last. Its last owner may remove the file between our open and our lock:
+/// then that locks nothing, and the file is opened again.
+[[nodiscard]] Result<std::optional<io::Fd>> take_agent_lock(const std::string& path);
+
 /// Makes the folder (0700, of this user) and checks that no other user can replace it.
 [[nodiscard]] Result<void> make_agent_folder(const AgentFiles& files);
 

@@ -1,7 +1,6 @@
 #include "launcher/agent/bridge.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -36,26 +35,6 @@ constexpr auto kRetry = std::chrono::milliseconds(10);
 /// For a guard to end. Only processes that the kernel cannot end keep it longer.
 constexpr auto kGuardDeadline = std::chrono::seconds(5);
 constexpr int kExitNoAgent = 3;
-
-/// The lock; none if another process holds it, or if its folder is missing, which an earlier
-/// agent's guard removes last. Its last owner may remove the file between our open and our lock:
-/// then that locks nothing, and the file is opened again.
-Result<std::optional<io::Fd>> try_lock(const std::string& path) {
-  for (;;) {
-    io::Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (!fd && errno == ENOENT) return std::optional<io::Fd>();
-    if (!fd) return tl::unexpected(errno_error(errno, "open " + path));
-    if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-      if (errno == EWOULDBLOCK) return std::optional<io::Fd>();
-      return tl::unexpected(errno_error(errno, "lock " + path));
-    }
-    struct stat mine {};
-    struct stat present {};
-    if (::fstat(fd.get(), &mine) == 0 && ::stat(path.c_str(), &present) == 0 &&
-        mine.st_ino == present.st_ino && mine.st_dev == present.st_dev)
-      return std::optional<io::Fd>(std::move(fd));
-  }
-}
 
 [[nodiscard]] bool takes_notices(const AgentOptions& options) {
   return options.notice_grace > Duration{} && io::is_in_allocation();
@@ -95,7 +74,7 @@ class StartLock {
  public:
   explicit StartLock(const AgentFiles& files) : files_(files) {
     if (!make_agent_folder(files_)) return;  // then none can be started
-    if (auto lock = try_lock(files_.lock); lock && *lock) lock_ = std::move(**lock);
+    if (auto lock = take_agent_lock(files_.lock); lock && *lock) lock_ = std::move(**lock);
   }
   ~StartLock() {
     if (lock_) ::unlink(files_.lock.c_str());
@@ -148,7 +127,7 @@ Result<Attached> start_and_connect(const AgentOptions& options, const AgentFiles
                   last_words(files.log));
     if (daemon == 0 && !is_any_held(all)) {
       if (auto made = make_agent_folder(files); !made) return tl::unexpected(made.error());
-      auto lock = try_lock(files.lock);
+      auto lock = take_agent_lock(files.lock);
       if (!lock) return tl::unexpected(lock.error());
       if (*lock) {
         auto pid = start_daemon(options, files, (*lock)->get());

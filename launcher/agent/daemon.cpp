@@ -11,6 +11,7 @@
 
 #include "io/descriptor_limit.h"
 #include "io/process_tree.h"
+#include "io/stop_signals.h"
 
 namespace dt::launcher {
 namespace {
@@ -20,7 +21,7 @@ void leave_the_caller() {
   ::syscall(SYS_close_range, static_cast<unsigned>(kDaemonLockFd) + 1, ~0U, 0U);
   if (::chdir("/") != 0) ::_exit(1);
   ::fcntl(kDaemonLockFd, F_SETFD, FD_CLOEXEC);
-  ::signal(SIGHUP, SIG_IGN);
+  io::ignore_hangup();
   ::signal(SIGPIPE, SIG_IGN);
   ::prctl(PR_SET_NAME, "dtagent");  // it was run as /proc/self/exe
 }

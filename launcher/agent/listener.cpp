@@ -43,7 +43,15 @@ Result<void> Listener::listen() {
   return {};
 }
 
+Result<void> Listener::listen_again(const std::string& path) {
+  boost::system::error_code ignored;
+  acceptor_.close(ignored);
+  path_ = path;
+  return listen();
+}
+
 void Listener::close() {
+  is_closed_ = true;
   ::unlink(path_.c_str());
   boost::system::error_code ignored;
   acceptor_.close(ignored);
@@ -54,8 +62,8 @@ awaitable<void> Listener::run(io::TaskGroup& tasks, Handlers handlers) {
   for (;;) {
     io::UnixSocket socket(acceptor_.get_executor());
     auto [ec] = co_await acceptor_.async_accept(socket, tok);
-    if (ec == asio::error::operation_aborted) co_return;
-    if (ec) {  // out of descriptors, for instance: try again later
+    if (ec && is_closed_) co_return;
+    if (ec) {  // out of descriptors, or the socket is being made again: try again later
       co_await io::sleep_for(100ms);
       continue;
     }

@@ -29,6 +29,8 @@ class Listener {
 
   /// Makes the socket.
   [[nodiscard]] Result<void> listen();
+  /// Makes it again, at this place; connections that were accepted stay.
+  [[nodiscard]] Result<void> listen_again(const std::string& path);
   /// Accepts until it is closed; each connection is a task of `tasks`.
   io::awaitable<void> run(io::TaskGroup& tasks, Handlers handlers);
   /// Removes the socket.
@@ -46,6 +48,7 @@ class Listener {
   io::Log* log_;
   io::asio::local::stream_protocol::acceptor acceptor_;
   Handlers handlers_;
+  bool is_closed_ = false;
   std::size_t strangers_ = 0;  ///< Connections that have not identified themselves.
 };
 

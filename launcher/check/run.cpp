@@ -14,6 +14,7 @@
 #include "core/protocol/exit_code.h"
 #include "io/asio.h"
 #include "io/log.h"
+#include "io/stop_signals.h"
 #include "io/volume_answers.h"
 #include "launcher/reach/ways.h"
 
@@ -61,7 +62,8 @@ Result<preflight::Findings> run_checks(const io::JobSpec& spec, CheckPlan plan, 
     if (probe) probe->remove();
     std::_Exit(kExitInterrupted);  // hosts' programs end with their connections
   };
-  boost::asio::signal_set signals(context, SIGINT, SIGTERM, SIGHUP);
+  boost::asio::signal_set signals(context);
+  io::add_stop_signals(signals);
   signals.async_wait([&](const boost::system::error_code& ec, int) { give_up(ec); });
   io::asio::posix::stream_descriptor end(context);
   if (owner >= 0) {

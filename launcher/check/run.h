@@ -8,9 +8,9 @@
 
 namespace dt::launcher {
 
-/// Blocks until it is done. Removes its files also at SIGINT, SIGTERM and SIGHUP, and when `owner`,
-/// a pipe or socket that nobody writes to any more, comes to its end (-1: none): these end the
-/// process. An error: it cannot be done.
+/// Blocks until it is done. Removes its files also at a signal that ends programs
+/// (io/stop_signals.h), and when `owner`, a pipe or socket that nobody writes to any more, comes to
+/// its end (-1: none): these end the process. An error: it cannot be done.
 [[nodiscard]] Result<preflight::Findings> run_checks(const io::JobSpec& spec, CheckPlan plan,
                                                      int owner = -1);
 

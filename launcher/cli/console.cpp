@@ -17,7 +17,9 @@
 #include "io/job/control_client.h"
 #include "io/job/control_protocol.h"
 #include "io/notice_signals.h"
+#include "io/stop_signals.h"
 #include "io/task_group.h"
+#include "launcher/cli/job_programs.h"
 #include "launcher/cli/supervisor_process.h"
 #include "launcher/cli/terminal.h"
 #include "launcher/shell_word.h"
@@ -48,15 +50,15 @@ class Console {
   Console(boost::asio::io_context& context, io::JobSpec spec)
       : spec_(std::move(spec)),
         terminal_(context.get_executor()),
-        signals_(context, SIGINT, SIGTERM),
+        signals_(context),
         tasks_(context.get_executor()),
         stop_wanted_(context, boost::asio::steady_timer::time_point::max()) {}
 
-  int run(boost::asio::io_context& context, SupervisorStart how) {
-    // Under nohup the job outlives its terminal.
+  JobRun run(boost::asio::io_context& context, SupervisorStart how) {
+    io::add_stop_signals(signals_);
     struct sigaction present {};
-    if (::sigaction(SIGHUP, nullptr, &present) == 0 && present.sa_handler != SIG_IGN)
-      signals_.add(SIGHUP);
+    if (::sigaction(SIGTSTP, nullptr, &present) == 0 && present.sa_handler != SIG_IGN)
+      signals_.add(SIGTSTP);
     if (takes_notices_)
       for (const int number : io::kNoticeSignals)
         if (number != SIGTERM) signals_.add(number);
@@ -64,7 +66,10 @@ class Console {
     tasks_.spawn(send_stops());
     tasks_.spawn(main(how));
     context.run();
-    return exit_code_;
+    JobRun done{exit_code_, std::nullopt};
+    if (allocation_ends_) done.ordered = kExitHostsGone;
+    if (stops_wanted_ > 0) done.ordered = kExitInterrupted;
+    return done;
   }
 
  private:
@@ -89,7 +94,8 @@ class Console {
       co_return started.error().exit_code;
     }
     process_ = std::move(*started);
-    if (spec_.detached) {
+    if (process_->is_of_job()) say(Level::kInfo, kOwnPrograms);
+    if (spec_.detached && stops_wanted_ == 0) {
       co_await terminal_.write(false, detached_text());  // read or not: the job runs
       co_return kExitOk;
     }
@@ -142,7 +148,7 @@ class Console {
 
   /// Shows the console until the job has ended; nothing when the connection ended before.
   io::awaitable<std::optional<io::JobEnded>> follow() {
-    auto connected = co_await io::ControlClient::connect(spec_.socket);
+    auto connected = co_await io::ControlClient::connect(process_->socket());
     if (!connected) co_return std::nullopt;
     client_ = std::move(*connected);
     auto reply = co_await client_->ask(R"({"op":"console","owner":true})");
@@ -190,9 +196,15 @@ class Console {
       const bool is_notice =
           std::ranges::find(io::kNoticeSignals, number) != io::kNoticeSignals.end();
       if (takes_notices_ && is_notice && take_notice(number)) continue;
-      want_stop(stops_wanted_ + 1, number == SIGINT   ? "Ctrl-C"
-                                   : number == SIGHUP ? "terminal closed (HUP)"
-                                                      : "dtlaunch got TERM");
+      if (number == SIGTSTP) {
+        say(Level::kInfo, "The job goes on; fg shows it again");
+        ::raise(SIGSTOP);
+        continue;
+      }
+      if (!orders_.is_new(std::chrono::steady_clock::now())) continue;
+      want_stop(stops_wanted_ + 1, number == SIGINT    ? "Ctrl-C"
+                                   : number == SIGTERM ? "dtlaunch got TERM"
+                                                       : "terminal closed (HUP)");
     }
   }
 
@@ -274,7 +286,8 @@ class Console {
   /// that never began.
   void forget_job(bool state) {
     std::error_code ignored;
-    std::filesystem::remove(std::filesystem::path(spec_.socket).parent_path(), ignored);
+    std::filesystem::remove(
+        std::filesystem::path(process_ ? process_->socket() : spec_.socket).parent_path(), ignored);
     if (state) std::filesystem::remove_all(spec_.state_dir, ignored);
   }
 
@@ -313,6 +326,7 @@ class Console {
   io::JobSpec spec_;
   Terminal terminal_;
   boost::asio::signal_set signals_;
+  io::StopOrders orders_;
   io::TaskGroup tasks_;
   std::unique_ptr<SupervisorProcess> process_;
   io::Fd hold_;  ///< Shows dtctl clean that a dead supervisor is started again.
@@ -333,7 +347,7 @@ class Console {
 
 }  // namespace
 
-int run_job(const io::JobSpec& spec, SupervisorStart how) {
+JobRun run_job(const io::JobSpec& spec, SupervisorStart how) {
   ::signal(SIGPIPE, SIG_IGN);
   boost::asio::io_context context(1);
   Console console(context, spec);

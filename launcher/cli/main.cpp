@@ -30,6 +30,7 @@
 #include "launcher/cli/allocation_probe.h"
 #include "launcher/cli/console.h"
 #include "launcher/cli/hosts_file.h"
+#include "launcher/cli/job_programs.h"
 #include "launcher/cli/options.h"
 #include "launcher/cli/placement.h"
 #include "launcher/cli/resume.h"
@@ -212,7 +213,8 @@ int start(io::JobSpec spec) {
   name_job(spec);
   if (auto made = make_folders(spec); !made) return refuse(made.error());
   if (auto written = write_spec(spec); !written) return refuse(written.error(), kExitFailure);
-  return run_job(spec);
+  keep_programs(spec, bundle_files());
+  return run_job(spec).exit_code;
 }
 
 /// Stops what still runs of a job of another master, and takes its folder over. kExitOk, or why
@@ -230,9 +232,11 @@ int end_job_of_other_master(const LastJob& job, bool take_over) {
   auto written = write_spec(spec);
   if (written) written = write_file(spec.state_dir + "/journal", journal_to_end(spec));
   if (!written) return refuse(written.error(), kExitFailure);
-  const int code = run_job(spec, take_over ? SupervisorStart::kTakeOver : SupervisorStart::kResume);
+  const JobRun ran =
+      run_job(spec, take_over ? SupervisorStart::kTakeOver : SupervisorStart::kResume);
   fs::remove_all(spec.state_dir, ignored);
-  return code == kExitInterrupted ? static_cast<int>(kExitOk) : code;
+  if (ran.ordered) return *ran.ordered;
+  return ran.exit_code == kExitInterrupted ? static_cast<int>(kExitOk) : ran.exit_code;
 }
 
 /// Adopts or ends what lives of a job that has not come to its end, or waits for the end of one
@@ -246,16 +250,29 @@ std::optional<int> bring_to_end(const LastJob& job, bool take_over) {
     return kExitJobRunning;
   }
   if (job.has_journal) {
-    const int code =
-        run_job(job.spec, take_over ? SupervisorStart::kTakeOver : SupervisorStart::kAdopt);
+    io::JobSpec spec = job.spec;
+    spec.detached = spec.detached && !job.is_failing;  // its end is waited for
+    const auto [code, ordered] =
+        run_job(spec, take_over ? SupervisorStart::kTakeOver : SupervisorStart::kAdopt);
     const bool goes_on = code != kExitJobRunning && (code == kExitServerLost || job.is_failing);
-    return goes_on ? std::nullopt : std::optional(code);
+    return goes_on ? ordered : std::optional(code);
   }
   const int code = end_job_of_other_master(job, take_over);
   return code == kExitOk ? std::nullopt : std::optional(code);
 }
 
 void print_line(const std::string& line) { fmt::print(stderr, "dtlaunch: {}\n", line); }
+
+/// Stops what lives of a job that is left: two jobs of one folder never run at once. Nothing:
+/// another one may begin. Otherwise dtlaunch's exit code.
+std::optional<int> stop_left_job(LastJob& job, const std::string& why) {
+  if (!job.is_left()) return std::nullopt;
+  if (auto decided = decide_end(job, why); !decided)
+    return refuse(decided.error(), kExitJobRunning);
+  if (const auto code = bring_to_end(job, false)) return code;
+  job.pointer.ended = {kExitInterrupted, why};
+  return std::nullopt;
+}
 
 /// What the job that begins again goes on with, in one line.
 Result<std::string> find_beginning(io::JobSpec& spec) {
@@ -310,14 +327,20 @@ int resume(const Options& options) {
 /// --auto-resume: lets the spec begin with the checkpoint of the folder's last job where that fits.
 /// Nothing: start it. Otherwise dtlaunch's exit code.
 std::optional<int> go_on_from_last(io::JobSpec& spec) {
-  const auto last = find_last_job(spec.job_dir);
-  if (!last && last.error().kind == ErrorKind::kTimeout) return refuse(last.error());
+  auto last = find_last_job(spec.job_dir);
+  if (!last && last.error().kind != ErrorKind::kInvalid) return refuse(last.error());
   const AutoResume decided = auto_resume(last, spec);
   const auto begins = [](const std::string& why) { print_line(fmt::format("{}: it begins", why)); };
   if (!decided.goes_on) {
     begins(decided.why);
-    return std::nullopt;
+    return last ? stop_left_job(*last, "another job begins in its folder") : std::nullopt;
   }
+  if (last->is_left())
+    print_line(decided.why + (decided.is_changed ? ": it is stopped, and goes on with that"
+                                                 : ": it is taken up"));
+  if (decided.is_changed)
+    if (const auto code = stop_left_job(*last, "it goes on with other options")) return code;
+  last->spec.detached = spec.detached;
   const bool is_over = was_ended_by_scheduler(last->spec, spec, variable);
   if (const auto code = bring_to_end(*last, is_over)) return code;
   io::JobSpec past = last->spec;
@@ -332,6 +355,20 @@ std::optional<int> go_on_from_last(io::JobSpec& spec) {
   print_line(fmt::format("{}: it goes on with epoch {} from {}", decided.why, spec.restore_epoch,
                          spec.restore));
   return std::nullopt;
+}
+
+/// A new job: what lives of the folder's last one is stopped before it.
+std::optional<int> stop_last(const io::JobSpec& spec) {
+  auto last = find_last_job(spec.job_dir);
+  if (!last && last.error().kind == ErrorKind::kDenied)
+    if (const auto other = io::read_job_pointer(spec.job_dir); !other || !other->ended)
+      return refuse(last.error());
+  if (!last || !last->is_left()) return std::nullopt;
+  print_line(fmt::format(
+      "job {} here has not ended, and its supervisor is gone: what lives of it is stopped first "
+      "(dtlaunch --resume {} goes on with it)",
+      last->spec.job, shell_word(spec.job_dir)));
+  return stop_left_job(*last, "another job begins in its folder");
 }
 
 /// Asks Slurm for another allocation for this batch job.
@@ -464,7 +501,7 @@ int run(const std::vector<std::string>& words) {
     if (const std::string forgotten = forget_ended_jobs(variable); !forgotten.empty())
       print_line(forgotten);
   tell_servers(*options, *spec);
-  const auto of_last = options->auto_resume ? go_on_from_last(*spec) : std::nullopt;
+  const auto of_last = options->auto_resume ? go_on_from_last(*spec) : stop_last(*spec);
   const int code = of_last ? *of_last : start(std::move(*spec));
   if (code == kExitHostsGone && options->requeue) requeue();
   return code;

@@ -110,8 +110,9 @@ io::Flags flags_of(Options& o) {
        .manual = "For a script that is started again, such as a batch job that is requeued: when "
            "the last job of the job folder ran the same command and did not end well, go on from "
            "its newest checkpoint, with the hosts and options of now; otherwise begin. A line "
-           "says which, why, and which --env or working directory is another one now. A job of the "
-           "folder that still runs here is taken over, as by --resume."},
+           "says which, why, and which options, --env, hosts or working directory are other ones "
+           "now. What lives of a job whose dtlaunch and supervisor have died is taken up if "
+           "nothing is changed, and stopped first if something is."},
       {.name = "requeue", .to = &o.requeue,
        .help = "in a batch job of Slurm: when its hosts go away, scontrol requeue it",
        .manual = "In a batch job of Slurm: when the job ends with 75, because its hosts go away, "

@@ -1,6 +1,9 @@
 #include "launcher/cli/resume.h"
 
+#include <fcntl.h>
 #include <poll.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -19,6 +22,7 @@
 #include "io/fd.h"
 #include "io/job/checkpoint_check.h"
 #include "io/job/checkpoint_manifest.h"
+#include "io/job/job_owner.h"
 #include "io/process_tree.h"
 #include "io/volume_answers.h"
 
@@ -113,6 +117,14 @@ std::string changes_since(const io::JobSpec& past, const io::JobSpec& next) {
   compare("--env-server", past.env_server, next.env_server);
   compare("--env-worker", past.env_worker, next.env_worker);
   if (past.cwd != next.cwd) changed.emplace_back("the working directory");
+  if (past.workers.size() != next.workers.size())
+    changed.push_back(fmt::format("-n {} (was {})", next.workers.size(), past.workers.size()));
+  else if (past.workers != next.workers)
+    changed.emplace_back("the hosts");
+  if (past.servers.size() != next.servers.size())
+    changed.push_back(fmt::format("-s {} (was {})", next.servers.size(), past.servers.size()));
+  for (std::string& option : io::options_that_differ(past, next))
+    changed.push_back(std::move(option));
   return fmt::format("{}", fmt::join(changed, ", "));
 }
 
@@ -176,6 +188,8 @@ Result<LastJob> find_last_job(const std::string& job_dir) {
   if (!pointer && pointer.error().kind == ErrorKind::kUnavailable)
     return fail(ErrorKind::kInvalid, "no job was ever started in {}", job_dir);
   if (!pointer) return tl::unexpected(pointer.error());
+  if (auto mine = io::check_job_owner(job_dir, *pointer); !mine)
+    return tl::unexpected(mine.error());
   auto spec = io::read_spec(fmt::format("{}/{}/spec.json", io::marker_dir(job_dir), pointer->job));
   if (!spec) return tl::unexpected(spec.error());
   LastJob job{.spec = std::move(*spec), .pointer = std::move(*pointer)};
@@ -196,19 +210,21 @@ Result<LastJob> find_last_job(const std::string& job_dir) {
 }
 
 AutoResume auto_resume(const Result<LastJob>& last, const io::JobSpec& next) {
-  if (!last) return {false, last.error().message};
+  if (!last) return {.why = last.error().message};
   const std::string& name = last->spec.job;
   if (last->spec.command != next.command)
-    return {false, fmt::format("the last job here, {}, ran another command", name)};
+    return {.why = fmt::format("the last job here, {}, ran another command", name)};
   const auto& ended = last->pointer.ended;
   if (ended && ended->exit_code == 0)
-    return {false, fmt::format("the last job here, {}, has finished", name)};
+    return {.why = fmt::format("the last job here, {}, has finished", name)};
   const std::string how =
       ended ? fmt::format("ended with exit code {} ({})", ended->exit_code, ended->message)
             : "did not come to its end";
   const std::string changes = changes_since(last->spec, next);
-  return {true, fmt::format("the last job here, {}, {}{}", name, how,
-                            changes.empty() ? "" : fmt::format(", changed since: {}", changes))};
+  return {.goes_on = true,
+          .is_changed = !changes.empty(),
+          .why = fmt::format("the last job here, {}, {}{}", name, how,
+                             changes.empty() ? "" : ", changed since: " + changes)};
 }
 
 bool was_ended_by_scheduler(const io::JobSpec& past, const io::JobSpec& next,
@@ -244,6 +260,37 @@ std::string journal_to_end(const io::JobSpec& spec) {
   bytes += journal::append_bytes(TermBegan{Term(term.value + kTermsUnknown)});
   bytes += journal::append_bytes(JobEnding{kExitInterrupted, "another master takes it over"});
   return bytes;
+}
+
+Result<void> decide_end(LastJob& job, const std::string& why) {
+  if (job.is_failing) return {};
+  std::vector<io::Fd> locked;
+  for (const char* file : {"/spec.json", "/journal"}) {
+    const std::string path = job.pointer.state_dir + file;
+    io::Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+    if (!fd) return tl::unexpected(errno_error(errno, "open " + path));
+    if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0)
+      return fail(ErrorKind::kDenied,
+                  "job {} is running: its dtlaunch or supervisor lives on this machine",
+                  job.spec.job);
+    locked.push_back(std::move(fd));
+  }
+  const std::string path = job.pointer.state_dir + "/journal";
+  const auto bytes = slurp(path);
+  if (!bytes) return tl::unexpected(bytes.error());
+  const journal::Replay replay = journal::replay(*bytes);
+  if (replay.error) return tl::unexpected(replay.error->at(path));
+  const std::string end = journal::append_bytes(JobEnding{kExitInterrupted, why});
+  const int fd = locked.back().get();
+  const bool is_written =
+      replay.good_size == 0 ||  // it has not begun
+      (::ftruncate(fd, static_cast<off_t>(replay.good_size)) == 0 &&
+       ::pwrite(fd, end.data(), end.size(), static_cast<off_t>(replay.good_size)) ==
+           static_cast<ssize_t>(end.size()) &&
+       ::fsync(fd) == 0);
+  if (!is_written) return tl::unexpected(errno_error(errno, "write " + path));
+  job.is_failing = true;
+  return {};
 }
 
 Result<void> begin_with_checkpoint(io::JobSpec& spec,

@@ -24,9 +24,12 @@ struct LastJob {
   /// Its end was decided, by a Ctrl-C, a lost dtlaunch or a failure, and is to be carried out
   /// before anything else: then it goes on with a checkpoint.
   bool is_failing = false;
+
+  /// It has not ended, and nobody here runs it: its processes may live.
+  [[nodiscard]] bool is_left() const { return !pointer.ended && !is_running && has_journal; }
 };
 
-/// kInvalid names what is missing.
+/// kInvalid names what is missing; kDenied: the files are not this user's (io/job/job_owner.h).
 [[nodiscard]] Result<LastJob> find_last_job(const std::string& job_dir);
 
 /// Gives the names of --env their values, where `job.spec` lacks them: those stored with its
@@ -43,16 +46,21 @@ void wait_for_end(const LastJob& job, std::chrono::milliseconds limit);
 /// The job of another master, for a supervisor here that ends what still runs of it: a spec of its
 /// own state folder, without files yet.
 [[nodiscard]] io::JobSpec spec_to_end(const LastJob& job);
+/// Writes into the journal of a job that nobody runs that it is to end: whoever takes it up stops
+/// what lives of it. kDenied: a dtlaunch or a supervisor of it lives.
+[[nodiscard]] Result<void> decide_end(LastJob& job, const std::string& why);
+
 /// Its journal: what the copy on the volume knows, and that the job's end is decided.
 [[nodiscard]] std::string journal_to_end(const io::JobSpec& spec);
 
 /// What --auto-resume does with the last job of the folder of a new job.
 struct AutoResume {
   bool goes_on = false;
-  std::string why;  ///< In words.
+  bool is_changed = false;  ///< Something else is asked for than then.
+  std::string why;          ///< In words; names all that is changed.
 };
 /// `last`: an error if there is none. Another command is another job. The rest of the spec may have
-/// changed; `why` names what of it the programs would notice.
+/// changed.
 [[nodiscard]] AutoResume auto_resume(const Result<LastJob>& last, const io::JobSpec& next);
 
 /// Whether the scheduler has started the job of the past spec again, under the number that it had:

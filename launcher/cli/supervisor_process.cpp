@@ -20,6 +20,7 @@
 #include "io/process_tree.h"
 #include "io/subprocess.h"
 #include "io/within.h"
+#include "launcher/cli/job_programs.h"
 
 namespace dt::launcher {
 namespace {
@@ -84,15 +85,17 @@ std::string supervisor_log(const io::JobSpec& spec) { return spec.state_dir + "/
 io::awaitable<tl::expected<std::unique_ptr<SupervisorProcess>, StartFailure>>
 SupervisorProcess::start(io::JobSpec spec, SupervisorStart how) {
   const std::string log_path = supervisor_log(spec);
-  const io::Fd log(::open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  const io::Fd log(
+      ::open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!log) co_return cannot(errno_error(errno, "open " + log_path));
   const io::Fd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!null) co_return cannot(errno_error(errno, "open /dev/null"));
   auto ready = io::make_pipe();
   if (!ready) co_return cannot(ready.error());
 
-  std::vector<std::string> words = {(io::program_folder() / "dtsupervisor").string(), "--spec",
-                                    spec_file(spec), "--ready-fd", std::to_string(kReadyFd)};
+  const SupervisorProgram program = supervisor_program(spec);
+  std::vector<std::string> words = {program.path, "--spec", spec_file(spec), "--ready-fd",
+                                    std::to_string(kReadyFd)};
   if (how != SupervisorStart::kNew) words.emplace_back("--resume");
   const bool is_resumed = how != SupervisorStart::kNew && how != SupervisorStart::kRevive;
   if (is_resumed && !spec.detached) words.emplace_back("--owned");
@@ -127,7 +130,13 @@ SupervisorProcess::start(io::JobSpec spec, SupervisorStart how) {
     late.message += "; see " + log_path;
     co_return cannot(late);
   }
-  if (*said == "READY") co_return std::move(process);
+  constexpr std::string_view kReady = "READY ";
+  if (said->starts_with("READY")) {
+    // Supervisors of earlier versions do not say where they listen.
+    process->socket_ = said->size() > kReady.size() ? said->substr(kReady.size()) : spec.socket;
+    process->is_of_job_ = program.is_of_job;
+    co_return std::move(process);
+  }
   const auto status = co_await process->wait(kEndLimit);
   if (said->starts_with("ERROR ")) co_return tl::unexpected(refusal(*said));
   const std::string end = status ? to_string(*status) : "no word";

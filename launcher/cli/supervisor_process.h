@@ -39,6 +39,10 @@ class SupervisorProcess {
       io::JobSpec spec, SupervisorStart how);
 
   [[nodiscard]] pid_t pid() const { return pid_; }
+  /// Where it listens: the spec's socket, or another one where that could not be made.
+  [[nodiscard]] const std::string& socket() const { return socket_; }
+  /// It is the job's own program, of the version that the job was started with, not ours.
+  [[nodiscard]] bool is_of_job() const { return is_of_job_; }
   /// Waits for its end and reaps it; nothing when it is still there after `limit`.
   io::awaitable<std::optional<ExitStatus>> wait(Duration limit);
 
@@ -46,6 +50,8 @@ class SupervisorProcess {
   SupervisorProcess(pid_t pid, io::Fd pidfd) : pid_(pid), pidfd_(std::move(pidfd)) {}
 
   pid_t pid_;
+  std::string socket_;
+  bool is_of_job_ = false;
   io::Fd pidfd_;
   std::optional<ExitStatus> ended_;
 };

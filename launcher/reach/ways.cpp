@@ -1,7 +1,5 @@
 #include "launcher/reach/ways.h"
 
-#include <filesystem>
-
 #include "io/subprocess.h"
 #include "launcher/backend/command.h"
 #include "launcher/backend/local.h"
@@ -25,23 +23,6 @@ std::unique_ptr<Backend> make_way(io::asio::io_context& context, const io::JobSp
 }
 
 }  // namespace
-
-std::vector<std::string> bundle_files() {
-  const auto folder = io::program_folder();
-  std::vector<std::string> files{(folder / "dtagent").string(), (folder / "dtserver").string()};
-  // For --prepare-data.
-  if (const auto check = folder / "dtgpucheck"; std::filesystem::exists(check))
-    files.push_back(check.string());
-  const auto package = folder / kPythonPackage;
-  for (const char* place : {DT_LIBRARY_FOLDERS}) {
-    const auto library = folder / place / "libdtkv.so.0";
-    if (!std::filesystem::exists(package) || !std::filesystem::exists(library)) continue;
-    files.insert(files.end(),
-                 {package.lexically_normal().string(), library.lexically_normal().string()});
-    break;
-  }
-  return files;
-}
 
 std::unique_ptr<WaysBackend> make_ways(io::asio::io_context& context, const io::JobSpec& spec,
                                        io::Log& log) {

@@ -18,6 +18,9 @@ namespace asio = io::asio;
 
 namespace {
 
+/// Between looks whether the socket is still there.
+constexpr auto kSocketLook = 1s;
+
 io::Console lost_note(std::uint64_t bytes) {
   return {false,
           fmt::format("[{} bytes were not shown here: this terminal was too slow]\n", bytes)};
@@ -50,34 +53,56 @@ ControlServer::ControlServer(asio::any_io_executor executor, Options options, Ha
 
 ControlServer::~ControlServer() = default;
 
-Result<void> ControlServer::listen() {
-  if (options_.path.size() > io::kLongestSocket)
+Result<void> ControlServer::listen(const std::string& path) {
+  path_ = path;
+  return open();
+}
+
+Result<void> ControlServer::open() {
+  if (path_.size() > io::kLongestSocket)
     return fail(ErrorKind::kInvalid,
                 "{}: the path is too long for a socket, {} characters at most: set XDG_RUNTIME_DIR "
                 "to a shorter folder",
-                options_.path, io::kLongestSocket);
+                path_, io::kLongestSocket);
+  auto place = io::make_socket_folder(path_);
+  if (!place) return tl::unexpected(place.error());
+  path_ = std::move(*place);
   boost::system::error_code ec;
-  const asio::local::stream_protocol::endpoint endpoint(options_.path);
+  const asio::local::stream_protocol::endpoint endpoint(path_);
   io::UnixSocket probe(executor_);
   probe.connect(endpoint, ec);
-  if (!ec) return fail(ErrorKind::kDenied, "another supervisor answers on {}", options_.path);
-  ::unlink(options_.path.c_str());
+  if (!ec) return fail(ErrorKind::kDenied, "another supervisor answers on {}", path_);
+  ::unlink(path_.c_str());
   const mode_t old = ::umask(0177);
   acceptor_.open(endpoint.protocol(), ec);
   if (!ec) acceptor_.bind(endpoint, ec);
   ::umask(old);
   if (!ec) acceptor_.listen(asio::socket_base::max_listen_connections, ec);
-  if (ec) return tl::unexpected(io::asio_error(ec, "listen on " + options_.path));
+  if (ec) return tl::unexpected(io::asio_error(ec, "listen on " + path_));
   return {};
+}
+
+awaitable<void> ControlServer::keep_socket() {
+  for (;;) {
+    co_await io::sleep_for(kSocketLook);
+    struct stat st {};
+    if (stopped_ || ::lstat(path_.c_str(), &st) == 0) continue;
+    boost::system::error_code ignored;
+    acceptor_.close(ignored);
+    const std::string before = path_;
+    if (open() && path_ != before && on_moved) on_moved();
+  }
 }
 
 awaitable<void> ControlServer::run() {
   co_await asio::this_coro::throw_if_cancelled(false);
-  while (!stopped_ && acceptor_.is_open()) {
+  group_.spawn(keep_socket());
+  for (;;) {
     io::UnixSocket socket(executor_);
     auto [ec] = co_await acceptor_.async_accept(socket, tok);
-    if (ec == asio::error::operation_aborted) break;
-    if (ec) {  // out of descriptors: later again
+    const auto cancelled = co_await asio::this_coro::cancellation_state;
+    if (stopped_ || cancelled.cancelled() != asio::cancellation_type::none) break;
+    if (ec) {  // out of descriptors, or the socket is being made again: later again
       co_await io::sleep_for(100ms);
       continue;
     }
@@ -93,7 +118,8 @@ awaitable<void> ControlServer::run() {
     group_.spawn(serve(client));
   }
   stop();
-  ::unlink(options_.path.c_str());
+  ::unlink(path_.c_str());
+  ::rmdir(path_.substr(0, path_.rfind('/')).c_str());  // an agent's files keep it
   for (const auto& client : clients_) client->channel.close();
   group_.cancel();
   co_await group_.join();

@@ -23,7 +23,6 @@ namespace dt::supervisor {
 class ControlServer {
  public:
   struct Options {
-    std::string path;
     std::size_t console_limit = std::size_t{4} << 20;  ///< Bytes kept for a slow console.
     std::size_t backlog = std::size_t{256} << 10;      ///< Kept for the first owner.
     std::size_t connections = 64;                      ///< At once; more are turned away.
@@ -34,9 +33,12 @@ class ControlServer {
   ControlServer(io::asio::any_io_executor executor, Options options, Handler handler);
   ~ControlServer();
 
-  /// Makes the socket, 0600; replaces one without a listener. Once, before run().
-  [[nodiscard]] Result<void> listen();
-  /// Serves until stop() or cancelled, then removes the socket.
+  /// Makes the socket, 0600, and its folder (io::make_socket_folder); replaces a socket without a
+  /// listener. Once, before run().
+  [[nodiscard]] Result<void> listen(const std::string& path);
+  /// Serves until stop() or cancelled, then removes the socket, and its folder if
+  /// that is empty. Makes it again when somebody has
+  /// removed it.
   io::awaitable<void> run();
   void stop();
 
@@ -49,12 +51,18 @@ class ControlServer {
 
   /// The console with "owner": true has disconnected (before end()).
   std::function<void()> on_owner_gone;
+  /// The socket had to be made in another folder.
+  std::function<void()> on_moved;
+  /// Of the socket.
+  [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] bool has_owner() const { return owners_ > 0; }
   [[nodiscard]] const KeptOut& kept_out() const { return kept_out_; }
 
  private:
   struct Client;
 
+  Result<void> open();
+  io::awaitable<void> keep_socket();
   io::awaitable<void> write(std::shared_ptr<Client> client);
   io::awaitable<void> serve(std::shared_ptr<Client> client);
   io::awaitable<void> requests(std::shared_ptr<Client> client);
@@ -66,6 +74,7 @@ class ControlServer {
   io::asio::any_io_executor executor_;
   Options options_;
   Handler handler_;
+  std::string path_;
   Acceptor acceptor_;
   io::TaskGroup group_;
   std::list<std::shared_ptr<Client>> clients_;

@@ -1,9 +1,9 @@
 #include "supervisor/dtctl/connection.h"
 
-#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "io/job/job_owner.h"
 #include "io/job/spec.h"
 #include "supervisor/dtctl/file_tail.h"
 #include "supervisor/dtctl/find_job.h"
@@ -17,17 +17,12 @@ int complain(const Error& error, int code) {
   return code;
 }
 
-std::string user_name(uid_t id) {
-  const passwd* user = ::getpwuid(id);
-  return user ? user->pw_name : fmt::format("user {}", id);
-}
-
 std::optional<std::string> other_owner(const std::string& job_dir) {
   struct stat st {};
   if (::geteuid() == 0 || ::stat(io::pointer_file(job_dir).c_str(), &st) != 0 ||
       st.st_uid == ::geteuid())
     return std::nullopt;
-  return user_name(st.st_uid);
+  return io::user_name(st.st_uid);
 }
 
 Error no_answer(const Arguments& args, const io::JobPointer& job) {

@@ -34,6 +34,4 @@ Error no_answer(const Arguments& args, const io::JobPointer& job);
 /// The name of the job's user, if it is another one; root may look at any job.
 std::optional<std::string> other_owner(const std::string& job_dir);
 
-std::string user_name(uid_t id);
-
 }  // namespace dt::supervisor::ctl

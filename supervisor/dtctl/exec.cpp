@@ -12,6 +12,7 @@
 #include "core/protocol/exit_code.h"
 #include "io/asio.h"
 #include "io/log.h"
+#include "io/stop_signals.h"
 #include "io/task_group.h"
 #include "launcher/reach/host_command.h"
 #include "launcher/reach/ways.h"
@@ -107,8 +108,10 @@ class ExecRound {
                 : options.folds ? exec_folded()
                                 : exec_lines()),
         tasks_(context.get_executor()),
-        signals_(context, SIGINT, SIGTERM, SIGHUP),
-        patience_(context) {}
+        signals_(context),
+        patience_(context) {
+    io::add_stop_signals(signals_);
+  }
 
   int run() {
     for (const Host& host : hosts_) tasks_.spawn(run_on(host));
@@ -145,6 +148,7 @@ class ExecRound {
   void wait_for_signal() {
     signals_.async_wait([this](const boost::system::error_code& ec, int signal) {
       if (ec) return;
+      if (!orders_.is_new(std::chrono::steady_clock::now())) return wait_for_signal();
       const bool is_first = signal_ == 0;
       signal_ = signal;
       if (!is_first) return tasks_.cancel();
@@ -166,6 +170,7 @@ class ExecRound {
   ExecSummary summary_;
   io::TaskGroup tasks_;
   io::asio::signal_set signals_;
+  io::StopOrders orders_;
   io::asio::steady_timer patience_;
   int signal_ = 0;
 };

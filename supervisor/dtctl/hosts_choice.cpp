@@ -122,6 +122,7 @@ Result<ChosenHosts> choose_hosts(const std::string& job_dir,
   HostsChoice choice;
   choice.job_dir = job_dir;
   auto job = launcher::find_last_job(job_dir);
+  if (!job && job.error().kind == ErrorKind::kDenied) return tl::unexpected(job.error());
   if (job) {
     choice.spec = std::move(job->spec);
     auto& patience = choice.spec.ssh.connect_timeout;

@@ -5,8 +5,10 @@
 
 #include "core/files/hosts.h"
 #include "io/job/control_protocol.h"
+#include "io/job/job_owner.h"
 #include "io/job/spec.h"
 #include "io/log.h"
+#include "launcher/cli/job_programs.h"
 #include "launcher/cli/supervisor_process.h"
 #include "supervisor/dtctl/commands.h"
 #include "supervisor/dtctl/connection.h"
@@ -40,7 +42,7 @@ io::awaitable<int> watch_console(Connected to, bool show) {
 /// Restarts a supervisor that died without a dtlaunch to restart it. Its lock keeps a second one
 /// from getting ready. Returns the job.
 io::awaitable<io::JobPointer> revive(Arguments args) {
-  const io::JobPointer job = need(find_job(args.job_dir), kExitNoJob);
+  io::JobPointer job = need(find_job(args.job_dir), kExitNoJob);
   auto client = co_await io::ControlClient::connect(job.socket);
   if (client) {
     // One that is just being killed still has its socket: only an answer counts.
@@ -49,6 +51,7 @@ io::awaitable<io::JobPointer> revive(Arguments args) {
     if (reply.error().kind != ErrorKind::kClosed) throw Failed{reply.error(), kExitNoJob};
   }
   if (job.ended || other_owner(args.job_dir)) throw Failed{no_answer(args, job), kExitNoJob};
+  need(io::check_job_owner(args.job_dir, job), kExitFailure);
   const std::string file = job.state_dir + "/spec.json";
   if (::access(file.c_str(), R_OK) != 0) throw Failed{no_answer(args, job), kExitNoJob};
   const io::JobSpec spec = need(io::read_spec(file), kExitNoJob);
@@ -57,12 +60,14 @@ io::awaitable<io::JobPointer> revive(Arguments args) {
   if (!started) throw Failed{{ErrorKind::kUnavailable, started.error().why}, kExitNoJob};
   fmt::print("The supervisor of job {} had died; it is back (pid {})\n", job.job,
              (*started)->pid());
+  if ((*started)->is_of_job()) fmt::print("{}\n", launcher::kOwnPrograms);
+  job.socket = (*started)->socket();
   co_return job;
 }
 
 /// "dtctl stop by root on pts/3".
 std::string by_whom(std::string_view command) {
-  std::string who = user_name(::getuid());
+  std::string who = io::user_name(::getuid());
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     const char* terminal = ::ttyname(fd);
     if (terminal == nullptr) continue;

@@ -250,6 +250,10 @@ class Helper {
 
  private:
   VolumeReply answer(const VolumeRequest& q) {
+    // What lies in .dtlaunch says how hosts are reached: only the user writes there. The files
+    // beside it may be a group's.
+    const bool is_ours = q.path.find("/.dtlaunch/") != std::string::npos;
+    ::umask(is_ours || q.path.ends_with("/.dtlaunch") ? umask_ | 022 : umask_);
     auto outcome = execute(q);
     if (outcome) return std::move(*outcome);
     return {.error = outcome.error().number, .text = outcome.error().doing};
@@ -320,6 +324,7 @@ class Helper {
   }
 
   int fd_;
+  const mode_t umask_ = ::umask(077);
   Fd inotify_;
   std::string watched_;  ///< Name of the file of interest in the watched folder.
   Clock::time_point next_look_{};

@@ -70,7 +70,7 @@ if os.path.exists(spec["socket"]):
 server = socket.socket(socket.AF_UNIX)
 server.bind(spec["socket"])
 server.listen()
-os.write(ready, b"READY\n")
+os.write(ready, f"READY {spec['socket']}\n".encode())
 os.close(ready)
 link, _ = server.accept()
 asked = request()

@@ -23,10 +23,35 @@ for signal in INT TERM HUP; do
   expect_output "stop$signal" "\"why\": \"$why\""
 done
 
+# A person needs longer for the next order than a wrapper for passing on the same one.
+another_order() { STEP=0.3 nap; }
+
+for second in TERM INT; do
+  start "same$second" "$fake" -n 1 wait gently
+  says "same$second" 'ready for signals'
+  python3 -c 'import os, signal, sys
+os.kill(int(sys.argv[1]), signal.SIGTERM); os.kill(int(sys.argv[1]), signal.Signals["SIG" + sys.argv[2]])' "$PID" $second
+  finished dtlaunch "$PID" 10
+  expect_status 130
+  expect_output "same$second" '"force": false'
+  ! grep -q 'Killing' "$T/same$second.out" || fail "TERM and $second at once are two orders: $(output "same$second")"
+done
+
+start stopped "$fake" -n 1 wait gently
+says stopped 'ready for signals'
+kill -TSTP "$PID"
+says stopped 'The job goes on; fg shows it again'
+wait_for 10 '[ "$(ps -o state= -p "$PID")" = T ]' || fail "Ctrl-Z does not stop it"
+kill -CONT "$PID"
+kill -INT "$PID"
+finished dtlaunch "$PID" 10
+expect_status 130
+
 start force "$fake" -n 1 wait
 says force 'ready for signals'
 kill -INT "$PID"
 says force '"force": false'
+another_order
 kill -INT "$PID"
 finished dtlaunch "$PID" 10
 expect_status 130
@@ -38,6 +63,7 @@ says leave 'ready for signals'
 for expected in '"force": false' '"force": true'; do
   kill -INT "$PID"
   says leave "$expected"
+  another_order
 done
 kill -INT "$PID"
 finished dtlaunch "$PID" 10

@@ -148,3 +148,11 @@ kill -INT "$PID"
 finished exec "$PID" 10
 expect_status 130
 expect_nothing_left
+
+say "under nohup a closed terminal ends neither exec nor a check"
+start hup nohup dtctl exec --launcher local -- 'echo begun; sleep 1; echo over'
+wait_for 10 'grep -q begun "$T/hup.out"'
+kill -HUP "$PID"
+finished exec "$PID" 10
+expect_status 0
+expect_output hup 'over'

@@ -41,6 +41,7 @@ say "what a crash leaves"
 supervisor=$(of dead pid)
 agents=$(pgrep -f "dtagent --daemon --job $dead_job " || true)
 [ -n "$agents" ] || fail "no agent: $(ps -ef)"
+kill -STOP "$supervisor"  # it must not end the job because dtlaunch died
 kill -KILL "$dead" "$supervisor"
 wait_for 5 "! alive $supervisor" || fail "the supervisor lives"
 kill -STOP $agents

@@ -77,7 +77,7 @@ awaitable<Result<SupervisorRun>> SupervisorRun::start(io::JobSpec spec, std::str
   auto reading = read_line(std::move(ready->read));
   const auto line = co_await io::within(kReadyLimit, std::move(reading), "the supervisor");
   if (!line) co_return tl::unexpected(line.error());
-  if (*line != "READY")
+  if (!line->starts_with("READY "))
     co_return fail(ErrorKind::kUnavailable, "not ready: {}; see {}", *line, log);
   co_return std::move(run);
 }

@@ -4,13 +4,24 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 
+#include "io/job/job_owner.h"
+#include "io/stop_signals.h"
 #include "test/support/catch.h"
 
 using namespace dt;
 using namespace dt::io;
 
 namespace {
+
+struct Folder {
+  std::string path = "/tmp/dtXXXXXX";
+  Folder() { REQUIRE(::mkdtemp(path.data()) != nullptr); }
+  ~Folder() { std::filesystem::remove_all(path); }
+  std::string operator/(const std::string& name) const { return path + "/" + name; }
+};
 
 FolderFacts facts_of(std::optional<std::string> given, std::string remote_below = "") {
   FolderFacts facts;
@@ -27,6 +38,72 @@ FolderFacts facts_of(std::optional<std::string> given, std::string remote_below 
 }
 
 }  // namespace
+
+TEST_CASE("master folders: a socket's folder is made again, or another one where it cannot be",
+          "[master_folders]") {
+  const Folder dir;
+  const std::string socket = dir / "runtime/dtlaunch/20261120-223000-1a2b3c4d/control";
+  std::filesystem::create_directory(dir / "runtime");
+  ::setenv("XDG_RUNTIME_DIR", (dir / "other").c_str(), 1);
+  std::filesystem::create_directory(dir / "other");
+  REQUIRE(make_socket_folder(socket).value() == socket);
+  CHECK(make_socket_folder(socket).value() == socket);  // it is there
+  std::filesystem::remove_all(dir / "runtime/dtlaunch");
+  CHECK(make_socket_folder(socket).value() == socket);
+  // Others could replace the socket there.
+  std::filesystem::permissions(dir / "runtime/dtlaunch/20261120-223000-1a2b3c4d",
+                               std::filesystem::perms::all);
+  const std::string moved = dir / "other/dtlaunch/20261120-223000-1a2b3c4d/control";
+  CHECK(make_socket_folder(socket).value() == moved);
+  std::filesystem::remove_all(dir / "runtime");  // the last session has ended
+  CHECK(make_socket_folder(socket).value() == moved);
+  ::unsetenv("XDG_RUNTIME_DIR");
+}
+
+TEST_CASE("job owner: files that others can write to, or links, are not used", "[job_owner]") {
+  const Folder dir;
+  const std::string job = dir / ".dtlaunch/j1";
+  std::filesystem::create_directories(job);
+  std::filesystem::create_directories(dir / "state");
+  for (const auto& file : {dir / ".dtlaunch/current.json", job + "/spec.json"})
+    std::ofstream(file) << "{}";
+  JobPointer pointer;
+  pointer.job = "j1";
+  pointer.state_dir = dir / "state";
+  const auto refused = [&] {
+    const auto checked = check_job_owner(dir.path, pointer);
+    return checked ? std::string() : checked.error().message;
+  };
+  CHECK(refused().empty());
+  for (const std::string& path : {dir / ".dtlaunch", dir / ".dtlaunch/current.json", job,
+                                  job + "/spec.json", pointer.state_dir}) {
+    CAPTURE(path);
+    const auto before = std::filesystem::status(path).permissions();
+    std::filesystem::permissions(path, before | std::filesystem::perms::group_write);
+    // A folder that shows what is made in it in the same way is a volume without owners.
+    CHECK(refused().find("chmod go-w " + path) != std::string::npos);
+    std::filesystem::permissions(path, before);
+    CHECK(refused().empty());
+    std::filesystem::rename(path, dir / "aside");
+    std::filesystem::create_symlink(dir / "aside", path);
+    CHECK(refused().find(path + " is a link") != std::string::npos);
+    std::filesystem::remove(path);
+    std::filesystem::rename(dir / "aside", path);
+  }
+}
+
+TEST_CASE("stop signals: what comes within 200 ms is the same order", "[stop_signals]") {
+  const StopOrders::Time begun{};
+  const auto after = [&](int ms) {
+    StopOrders orders;
+    CHECK(orders.is_new(begun));
+    return orders.is_new(begun + std::chrono::milliseconds(ms));
+  };
+  CHECK_FALSE(after(2));
+  CHECK_FALSE(after(150));
+  CHECK(after(300));
+  CHECK(after(1000));
+}
 
 TEST_CASE("master folders: the state lies in the home, unless that is on a network file system",
           "[master_folders]") {

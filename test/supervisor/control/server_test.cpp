@@ -19,11 +19,10 @@ struct Served : Loop {
 
   explicit Served(std::size_t console_limit = std::size_t{4} << 20) {
     ControlServer::Options options;
-    options.path = dir / "control";
     options.console_limit = console_limit;
     server = std::make_unique<ControlServer>(context.get_executor(), options, echo);
     server->on_owner_gone = [this] { owner_gone = true; };
-    REQUIRE(server->listen());
+    REQUIRE(server->listen(dir / "control"));
     group.spawn(server->run());
   }
   ~Served() {
@@ -209,21 +208,29 @@ TEST_CASE("control: garbage on the socket closes that connection only", "[contro
   CHECK(good.sees("you said"));
 }
 
+TEST_CASE("control: a socket that somebody has removed is made again", "[control]") {
+  Served served;
+  fs::remove(served.dir / "control");
+  REQUIRE(served.until([&] { return fs::exists(served.dir / "control"); }));
+  Peer peer(served);
+  peer.ask(R"({"op":"status"})");
+  CHECK(peer.sees("you said"));
+}
+
 TEST_CASE("control: a dead supervisor's socket is replaced, a living one's is not", "[control]") {
   Served served;
   ControlServer::Options options;
-  options.path = served.dir / "control";
   ControlServer second(served.context.get_executor(), options, Served::echo);
-  const auto listening = second.listen();
+  const auto listening = second.listen(served.dir / "control");
   REQUIRE_FALSE(listening);
   CHECK(listening.error().kind == ErrorKind::kDenied);
 
-  options.path = served.dir / "dead";
+  const std::string path = served.dir / "dead";
   {
     io::asio::local::stream_protocol::acceptor dead(
-        served.context, io::asio::local::stream_protocol::endpoint(options.path));
+        served.context, io::asio::local::stream_protocol::endpoint(path));
   }
-  REQUIRE(fs::exists(options.path));
+  REQUIRE(fs::exists(path));
   ControlServer third(served.context.get_executor(), options, Served::echo);
-  CHECK(third.listen());
+  CHECK(third.listen(path));
 }
