@@ -1,17 +1,18 @@
 #include "launcher/backend/ssh/config.h"
 
 #include <glob.h>
-#include <pwd.h>
+#include <openssl/sha.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
+#include <array>
+#include <cerrno>
+#include <climits>
 #include <cstdlib>
-#include <filesystem>
+#include <cstring>
 #include <fstream>
-#include <iomanip>
 #include <limits>
-#include <map>
 #include <set>
 #include <sstream>
 
@@ -21,40 +22,42 @@ namespace dt::launcher {
 namespace {
 
 constexpr int kMaxIncludes = 16;
-constexpr std::int64_t kYear = std::int64_t{365} * 86400;  ///< Seconds.
 
-/// The words of a line, "quoted words" whole; an unquoted # begins a comment.
-std::vector<std::string> split_words(const std::string& text) {
-  std::vector<std::string> words;
-  std::istringstream in(text);
-  while ((in >> std::ws).good() && in.peek() != '#')
-    in >> std::quoted(words.emplace_back(), '"', '\0');
-  return words;
+/// The tokens of files: IdentityFile, CertificateFile, UserKnownHostsFile, IdentityAgent. They take
+/// ${VARIABLE}s, too; GlobalKnownHostsFile takes neither.
+constexpr std::string_view kFileTokens = "CLdhiklnpru";
+/// Of ProxyCommand and ProxyJump.
+constexpr std::string_view kProxyTokens = "hknpr";
+/// Of HostName.
+constexpr std::string_view kNameTokens = "h";
+
+std::optional<bool> parse_flag(std::string_view text) {
+  const std::string word = lower_case(text);
+  if (word == "yes" || word == "true") return true;
+  if (word == "no" || word == "false") return false;
+  return std::nullopt;
 }
 
-std::vector<std::string> split_list(std::string_view text) {
-  std::vector<std::string> parts;
-  std::istringstream list{std::string(text)};
-  for (std::string one; std::getline(list, one, ',');) parts.push_back(one);
-  return parts;
-}
-
-bool is_yes(std::string_view word) {
-  const std::string w = lower_case(word);
-  return w == "yes" || w == "true";
-}
-
-/// Seconds, or with a unit: 90, 2m, 1h30m. A year at most.
-Duration parse_time(std::string_view text) {
+/// Seconds, or with a unit: 90, 2m, 1h30m. A year at most, which counts as for ever.
+std::optional<Duration> parse_time(std::string_view text) {
+  constexpr std::int64_t kYear = std::int64_t{365} * 86400;
+  if (text == "none") return Duration{};
   std::int64_t total = 0;
-  while (const auto number = take_number<std::uint64_t>(text)) {
+  do {
+    const auto number = take_number<std::uint64_t>(text);
     const std::string unit = lower_case(text.substr(0, 1));
-    const std::int64_t unit_s = unit == "m" ? 60 : unit == "h" ? 3600 : unit == "d" ? 86400 : 1;
-    const auto count = static_cast<std::int64_t>(std::min<std::uint64_t>(*number, kYear));
-    total = std::min(total + count * unit_s, kYear);
+    const std::int64_t unit_s = unit.empty() || unit == "s" ? 1
+                                : unit == "m"               ? 60
+                                : unit == "h"               ? 3600
+                                : unit == "d"               ? 86400
+                                : unit == "w"               ? 7 * 86400
+                                                            : 0;
+    if (!number || *number > INT_MAX || unit_s == 0) return std::nullopt;
+    total += static_cast<std::int64_t>(*number) * unit_s;
+    if (total > INT_MAX) return std::nullopt;
     text.remove_prefix(unit.size());
-  }
-  return std::chrono::seconds(total);
+  } while (!text.empty());
+  return std::chrono::seconds(std::min(total, kYear));
 }
 
 /// "ask" counts as strict: there is no one to ask.
@@ -66,17 +69,28 @@ std::optional<io::HostKeyPolicy> parse_host_keys(std::string_view text) {
   return std::nullopt;
 }
 
-/// Bytes, or with a unit: 500, 64K, 1G. Saturates.
-std::uint64_t parse_size(std::string_view text) {
-  const std::uint64_t number = take_number<std::uint64_t>(text).value_or(0);
-  const std::string unit = lower_case(text.substr(0, 1));
-  const int shift = unit == "k" ? 10 : unit == "m" ? 20 : unit == "g" ? 30 : 0;
-  return std::min(number, std::numeric_limits<std::uint64_t>::max() >> shift) << shift;
+/// Bytes, or with a unit: 500, 64K, 1.5G (the fraction is dropped). Saturates.
+std::optional<std::uint64_t> parse_size(std::string_view text) {
+  constexpr std::string_view kUnits = "bkmgtpe";
+  if (text == "default") return 0;
+  const auto number = take_number<std::uint64_t>(text);
+  if (text.starts_with('.'))
+    text.remove_prefix(std::min(text.find_first_not_of("0123456789", 1), text.size()));
+  const std::size_t unit = text.empty() ? 0 : kUnits.find(lower_case(text));
+  if (!number || unit == std::string_view::npos) return std::nullopt;
+  const std::size_t shift = 10 * unit;
+  if (*number != 0 && *number < 16 && shift == 0) return std::nullopt;
+  return std::min(*number, std::numeric_limits<std::uint64_t>::max() >> shift) << shift;
 }
 
-template <class Number>
-Number leading_number(std::string_view text) {
-  return take_number<Number>(text).value_or(0);
+std::optional<std::uint16_t> parse_port(std::string_view text) {
+  const auto port = parse_number<std::uint16_t>(text);
+  return port == 0 ? std::nullopt : port;
+}
+
+std::optional<int> parse_count(std::string_view text) {
+  const auto count = parse_number<int>(text);
+  return count && *count >= 0 ? count : std::nullopt;
 }
 
 /// Keywords that are not honoured, and what that means for the user.
@@ -112,39 +126,67 @@ struct Line {
   std::string keyword;
   std::string rest;  ///< Everything after the keyword, unsplit.
   std::vector<std::string> words;
+  std::string problem;  ///< Why `rest` is not to be split.
+};
+
+/// A value before its tokens are expanded.
+struct Text {
+  std::string text;
+  std::string place;
+};
+
+struct File {
+  std::string path;
+  bool is_system = false;  ///< Its relative Includes are in /etc/ssh, those of a user's in ~/.ssh.
+  bool must_be_ours = false;  ///< Refused if others can write it.
 };
 
 /// What a Match line says of the host.
 enum class Decision { kNo, kYes, kOpenSsh };
 
-/// Keywords whose values are single paths: `ssh -G` prints them without quotes.
-bool is_path(std::string_view keyword) {
-  return keyword == "identityfile" || keyword == "certificatefile" || keyword == "identityagent";
+/// Keywords with several values: `ssh -G` prints all without quotes.
+bool is_list(std::string_view keyword) {
+  return keyword == "userknownhostsfile" || keyword == "globalknownhostsfile" ||
+         keyword == "rekeylimit";
+}
+
+bool is_none(std::string_view word) { return lower_case(word) == "none"; }
+
+/// What OpenSSH's client would say of a file that others can write; empty: nothing.
+std::string distrust(const std::string& path) {
+  struct stat file {};
+  const bool is_known = ::stat(path.c_str(), &file) == 0;
+  const bool is_bad = is_known && ((file.st_uid != 0 && file.st_uid != ::getuid()) ||
+                                   (file.st_mode & (S_IWGRP | S_IWOTH)) != 0);
+  return is_bad ? path + ": it is another user's, or others can write it (chmod go-w)" : "";
 }
 
 /// Collects the settings of one host.
 class Reader {
  public:
-  /// `user`: as given elsewhere, or empty.
-  Reader(std::string_view name, std::string_view user) : name_(name), user_(user) {}
+  /// `user`, `port`: as given elsewhere; or empty, 0.
+  Reader(std::string_view name, std::string_view user, std::uint16_t port)
+      : name_(name), user_(user), port_(port) {}
 
-  /// `is_active`: the lines before the file's first Host or Match line are for the host.
-  void read(const std::string& path, bool is_active, int depth) {
+  /// `is_active`: the lines before the file's first Host or Match line are for the host. Else no
+  /// line is: they must be sound all the same.
+  void read(const File& file, bool is_active, int depth) {
     const bool is_reached = is_active;  // whatever blocks the file has
-    std::ifstream in(path, std::ios::binary);
+    std::ifstream in(file.path, std::ios::binary);
+    if (file.must_be_ours) refuse(distrust(file.path));
     std::size_t number = 0;
-    for (std::string text; std::getline(in, text);) {
-      const Line line = parse(text, fmt::format("{}:{}", path, ++number));
-      if (line.keyword == "stricthostkeychecking" && lower_case(line.rest) == "ask")
-        config_.asks_somewhere = true;
-      if (line.keyword == "host")
-        is_active = is_reached && patterns_match(line.words, name_);
+    for (std::string text; config_.refused.empty() && std::getline(in, text);) {
+      const Line line = parse(text, fmt::format("{}:{}", file.path, ++number));
+      if (!line.problem.empty())
+        refuse(line, line.problem);
+      else if (line.keyword == "host")
+        is_active = is_host(line) && is_reached;
       else if (line.keyword == "match")
-        is_active = is_reached && matches(line);
-      else if (is_active && line.keyword == "include")
-        include(line, path, depth);
-      else if (is_active && !line.words.empty())
-        use(line);
+        is_active = matches(line, is_reached) && is_reached;
+      else if (line.keyword == "include")
+        include(line, file, is_active, depth);
+      else
+        use(line, is_active);
     }
   }
 
@@ -152,66 +194,104 @@ class Reader {
   void take_answer(const std::string& text, const std::string& defaults) {
     const std::set<std::string> usual = lines_of(defaults);
     const bool usual_identities = identities_of(text) == identities_of(defaults);
+    is_answer_ = true;
     std::istringstream in(text);
     for (std::string one; std::getline(in, one);) {
-      Line line = parse(one, "ssh -G");
-      if (line.words.empty()) continue;
-      if (is_path(line.keyword)) line.words = {line.rest};
-      const bool is_own = line.keyword == "hostname" || line.keyword == "user";
+      const bool is_own = one.starts_with("hostname ") || one.starts_with("user ");
       const bool is_usual =
-          line.keyword == "identityfile" ? usual_identities : !is_own && usual.contains(one);
-      if (!is_usual) use(line);
+          one.starts_with("identityfile ") ? usual_identities : !is_own && usual.contains(one);
+      const std::size_t end = std::min(one.find(' '), one.size());
+      Line line{"ssh -G", one.substr(0, end), one.substr(std::min(end + 1, one.size())), {}, {}};
+      std::istringstream words(line.rest);
+      for (std::string word; is_list(line.keyword) && words >> word;) line.words.push_back(word);
+      if (line.words.empty()) line.words = {line.rest};
+      if (!is_usual && !line.rest.empty()) use(line, true);
     }
     config_.ignored.clear();
   }
 
   SshHostConfig finish() {
     SshHostConfig& config = config_;
-    if (config.hostname.empty()) config.hostname = name_;
-    if (lower_case(config.proxy_command) == "none") config.proxy_command.clear();
-    if (lower_case(config.proxy_jump) == "none") config.proxy_jump.clear();
-    const std::string login = login_user();
-    const auto expand = [&](std::string& text) {
-      text = expand_home(expand_tokens(text, config.hostname, name_, config.port, login));
-    };
-    for (auto* files : {&config.identity_files, &config.certificate_files})
-      std::erase_if(*files, [](const std::string& file) { return lower_case(file) == "none"; });
-    if (config.identity_agent == "SSH_AUTH_SOCK") config.identity_agent.clear();
-    if (config.identity_agent.starts_with('$')) {
-      const char* value = std::getenv(config.identity_agent.c_str() + 1);
-      config.identity_agent = value != nullptr ? value : "none";
+    config.hostname = lower_case(config.hostname.empty() ? name_ : config.hostname);
+    if (is_none(proxy_command_.text)) proxy_command_.text.clear();
+    if (is_none(proxy_jump_.text)) proxy_jump_.text.clear();
+    const Tokens tokens = tokens_of_host();
+    config.proxy_written = proxy_command_.text;
+    config.proxy_command = percents(proxy_command_, tokens, kProxyTokens);
+    config.proxy_jump = percents(proxy_jump_, tokens, kProxyTokens);
+    config.has_identities = !identities_.empty();
+    for (const Text& file : identities_)
+      if (!is_none(file.text)) config.identity_files.push_back(path(file, tokens));
+    for (const Text& file : certificates_) config.certificate_files.push_back(path(file, tokens));
+    for (const Text& file : user_known_hosts_)
+      config.user_known_hosts.push_back(is_answer_ ? file.text : path(file, tokens));
+    for (const Text& file : global_known_hosts_) config.global_known_hosts.push_back(home(file));
+    // "none": nothing is known, nothing is kept.
+    for (auto* files : {&config.user_known_hosts, &config.global_known_hosts})
+      if (files->size() == 1 && is_none(files->front())) files->front() = "/dev/null";
+    std::string& agent = config.identity_agent;
+    agent = is_answer_ ? agent_.text : path(agent_, tokens);
+    if (agent == "SSH_AUTH_SOCK") agent.clear();
+    if (agent.starts_with('$')) {
+      const char* value = std::getenv(agent.c_str() + 1);
+      agent = value != nullptr ? value : "none";
     }
-    expand(config.identity_agent);
-    for (auto* files : {&config.identity_files, &config.certificate_files, &config.user_known_hosts,
-                        &config.global_known_hosts})
-      std::for_each(files->begin(), files->end(), expand);
     return std::move(config_);
   }
 
  private:
   /// The keyword is empty where there is none.
   static Line parse(std::string_view text, std::string place) {
-    const std::size_t begin = std::min(text.find_first_not_of(" \t\r"), text.size());
-    text = text.substr(begin, text.find_last_not_of(" \t\r") + 1 - begin);
-    if (text.starts_with('#')) return {};
-    const std::size_t keyword_end = std::min(text.find_first_of(" \t="), text.size());
-    const std::size_t value = std::min(text.find_first_not_of(" \t=", keyword_end), text.size());
+    text = text.substr(0, text.find_last_not_of(" \t\r\f") + 1);
     Line line;
+    auto keyword = take_word(text);
+    if (keyword && keyword->empty()) keyword = take_word(text);
+    if (!keyword || keyword->empty() || keyword->starts_with('#')) return line;
     line.place = std::move(place);
-    line.keyword = lower_case(text.substr(0, keyword_end));
-    line.rest = std::string(text.substr(value));
-    line.words = split_words(line.rest);
+    line.keyword = lower_case(*keyword);
+    line.rest = std::string(text.substr(std::min(text.find_first_not_of(" \t"), text.size())));
+    auto words = split_arguments(line.rest);
+    if (words)
+      line.words = std::move(*words);
+    else
+      line.problem = words.error().message;
     return line;
   }
 
-  void include(const Line& line, const std::string& path, int depth) {
-    if (depth >= kMaxIncludes) return;
+  /// OpenSSH's client would not go on with such a file, whichever host it is for.
+  void refuse(std::string why) {
+    if (config_.refused.empty()) config_.refused = std::move(why);
+  }
+  void refuse(const Line& line, std::string_view why) {
+    refuse(fmt::format("{}: {}: {}", line.place, line.keyword, why));
+  }
+
+  bool is_host(const Line& line) {
+    const bool has_empty =
+        std::any_of(line.words.begin(), line.words.end(), [](const auto& w) { return w.empty(); });
+    if (line.words.empty() || has_empty) refuse(line, "a pattern is missing");
+    return patterns_match(line.words, name_);
+  }
+
+  void include(const Line& line, const File& from, bool is_active, int depth) {
+    if (line.words.empty()) refuse(line, "a file is missing");
+    if (depth == kMaxIncludes) return refuse(line, fmt::format("more than {} deep", kMaxIncludes));
     for (const std::string& word : line.words) {
-      const auto pattern = std::filesystem::path(path).parent_path() / expand_home(word);
+      if (word.empty()) return refuse(line, "an empty name");
+      if (from.is_system && word.starts_with('~'))
+        return refuse(line, word + " in a system's file");
+      std::string pattern = from.is_system ? "/etc/ssh/" : io::home_dir() + "/.ssh/";
+      if (word.starts_with('~') || word.starts_with('/')) pattern.clear();
       glob_t found{};
-      if (::glob(pattern.c_str(), 0, nullptr, &found) == 0)
-        for (std::size_t i = 0; i < found.gl_pathc; ++i) read(found.gl_pathv[i], true, depth + 1);
+      const int rc = ::glob((pattern + word).c_str(), GLOB_TILDE, nullptr, &found);
+      for (std::size_t i = 0; rc == 0 && i < found.gl_pathc; ++i) {
+        const std::string path = found.gl_pathv[i];
+        if (::access(path.c_str(), R_OK) != 0 && errno != ENOENT)
+          refuse(line, path + ": " + std::strerror(errno));
+        read({path, from.is_system, true}, is_active, depth + 1);
+      }
       ::globfree(&found);
+      if (rc != 0 && rc != GLOB_NOMATCH) refuse(line, word + " cannot be read");
     }
   }
 
@@ -234,200 +314,263 @@ class Reader {
     return !user_.empty() ? user_ : !config_.user.empty() ? config_.user : own_user_name();
   }
 
+  [[nodiscard]] Tokens tokens_of_host() const {
+    std::array<char, 256> buffer{};
+    ::gethostname(buffer.data(), buffer.size() - 1);
+    const std::string here = buffer.data();
+    const std::uint16_t port = port_ != 0 ? port_ : config_.port != 0 ? config_.port : 22;
+    Tokens tokens = {
+        {'L', here.substr(0, here.find('.'))},
+        {'d', io::home_dir()},
+        {'h', config_.hostname},
+        {'i', std::to_string(::getuid())},
+        {'k', config_.host_key_alias.empty() ? name_ : config_.host_key_alias},
+        {'l', here},
+        {'n', name_},
+        {'p', std::to_string(port)},
+        {'r', login_user()},
+        {'u', own_user_name()},
+    };
+    // With a jump host it depends on the version of OpenSSH.
+    if (proxy_jump_.text.empty())
+      tokens['C'] = sha1(here + config_.hostname + tokens['p'] + tokens['r']);
+    return tokens;
+  }
+
+  static std::string sha1(const std::string& text) {
+    std::array<unsigned char, SHA_DIGEST_LENGTH> digest{};
+    ::SHA1(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data());
+    return fmt::format("{:02x}", fmt::join(digest, ""));
+  }
+
+  std::string percents(const Text& from, const Tokens& tokens, std::string_view letters) {
+    auto expanded = expand_tokens(from.text, tokens, letters);
+    if (!expanded)
+      refuse(fmt::format("{}: {}: {}", from.place, from.text, expanded.error().message));
+    return expanded.value_or("");
+  }
+
+  std::string home(const Text& from) {
+    auto expanded = expand_any_home(from.text);
+    if (!expanded) refuse(fmt::format("{}: {}", from.place, expanded.error().message));
+    return expanded.value_or("");
+  }
+
+  std::string path(const Text& from, const Tokens& tokens) {
+    const std::string text = percents({home(from), from.place}, tokens, kFileTokens);
+    auto expanded = expand_variables(text);
+    if (!expanded)
+      refuse(fmt::format("{}: {}: {}", from.place, from.text, expanded.error().message));
+    return expanded.value_or("");
+  }
+
   /// Whether the block of a Match line counts as one for the host.
-  bool matches(const Line& line) {
-    const Decision decision = decide(line.rest);
+  bool matches(const Line& line, bool is_reached) {
+    const Decision decision = decide(line, is_reached);
     if (decision == Decision::kOpenSsh && config_.undecided.empty())
       config_.undecided = fmt::format("{}: Match {}", line.place, line.rest);
     return decision != Decision::kNo;
   }
 
   /// All criteria must hold, so that one that does not decides whatever the others say: a probe of
-  /// `host a exec probe` is for host a alone. "final" has OpenSSH read everything twice.
-  [[nodiscard]] Decision decide(const std::string& criteria) const {
-    std::vector<std::string> words;
-    for (const std::string& word : split_words(criteria)) {
-      const std::size_t equals = is_criterion(words) ? word.find('=') : std::string::npos;
-      words.push_back(word.substr(0, equals));
-      if (equals != std::string::npos) words.push_back(word.substr(equals + 1));
-    }
-    bool holds = !words.empty();
+  /// `host a exec probe` is for host a alone. "final" has OpenSSH read everything twice, wherever
+  /// it stands.
+  [[nodiscard]] Decision decide(const Line& line, bool is_reached) {
+    std::string_view rest = line.rest;
+    bool holds = is_reached;
     bool is_known = true;
-    for (std::size_t i = 0; i < words.size(); ++i) {
-      std::string name = lower_case(words[i]);
+    int criteria = 0;
+    const auto next = [&] {
+      const auto word = take_word(rest);
+      return word && !word->starts_with('#') ? *word : std::string();
+    };
+    for (std::string name = lower_case(next()); !name.empty(); name = lower_case(next())) {
       const bool is_negated = name.starts_with('!');
       if (is_negated) name.erase(0, 1);
-      if (name == "canonical" || name == "final") return Decision::kOpenSsh;
       if (name == "all") {
+        if (criteria > 1 || !next().empty()) refuse(line, "\"all\" stands alone");
         holds = holds && !is_negated;
-        continue;
+        criteria = 1;
+        break;
       }
-      const std::optional<std::string> value = value_of(name);
-      if (++i == words.size()) return Decision::kOpenSsh;  // an error, in its words
-      if (value)
-        holds = holds && patterns_match(split_list(words[i]), *value) != is_negated;
+      ++criteria;
+      if (name == "final" || (name == "canonical" && is_reached)) return Decision::kOpenSsh;
+      if (name == "canonical") continue;
+      const std::string patterns = next();
+      if (patterns.empty()) refuse(line, name + " without a value");
+      if (const std::optional<bool> met = is_met(name, patterns))
+        holds = holds && *met != is_negated;
       else
         is_known = false;
     }
+    if (criteria == 0) refuse(line, "without a criterion");
     return !holds ? Decision::kNo : is_known ? Decision::kYes : Decision::kOpenSsh;
   }
 
-  /// Whether the word after these is the name of a criterion, not its value.
-  static bool is_criterion(const std::vector<std::string>& words) {
-    bool is_name = true;
-    for (const std::string& word : words) {
-      const std::string name = lower_case(word.starts_with('!') ? word.substr(1) : word);
-      is_name = !is_name || name == "all" || name == "canonical" || name == "final";
-    }
-    return is_name;
-  }
-
-  /// What a criterion's patterns are compared with; nothing: we do not know it.
-  [[nodiscard]] std::optional<std::string> value_of(const std::string& criterion) const {
-    if (criterion == "host") return config_.hostname.empty() ? name_ : config_.hostname;
-    if (criterion == "originalhost") return name_;
-    if (criterion == "user") return login_user();
-    if (criterion == "localuser") return own_user_name();
+  /// Nothing: we do not know the criterion.
+  [[nodiscard]] std::optional<bool> is_met(std::string_view name, std::string_view patterns) const {
+    const std::vector<std::string> list = split_list(patterns);
+    const std::vector<std::string> low = split_list(lower_case(patterns));
+    const std::string& host = config_.hostname.empty() ? name_ : config_.hostname;
+    if (name == "host") return patterns_match(low, lower_case(host));
+    if (name == "originalhost") return patterns_match(low, lower_case(name_));
+    if (name == "user") return patterns_match(list, login_user());
+    if (name == "localuser") return patterns_match(list, own_user_name());
     return std::nullopt;
   }
 
-  void use(const Line& line) {
-    const std::string& word = line.words[0];
-    if (line.keyword == "identityfile") return config_.identity_files.push_back(word);
-    if (line.keyword == "certificatefile") return config_.certificate_files.push_back(word);
-    if (const auto why = unsupported().find(line.keyword); why != unsupported().end()) {
-      const std::string first = lower_case(word);
-      if (first == "no" || first == "none" || first == "any") return;
-      if (seen_.insert(line.keyword).second)
-        config_.ignored.push_back(
-            fmt::format("{}: {} is not supported: {}", line.place, line.keyword, why->second));
+  void note_unsupported(const Line& line, std::string_view word, std::string_view why) {
+    const std::string first = lower_case(word);
+    const bool is_off = first == "no" || first == "none" || first == "any";
+    if (!is_off && noted_.insert(line.keyword).second)
+      config_.ignored.push_back(
+          fmt::format("{}: {} is not supported: {}", line.place, line.keyword, why));
+  }
+
+  /// A keyword that is not ours has no effect.
+  void use(const Line& line, bool is_active) {
+    const std::string& keyword = line.keyword;
+    const std::string word = line.words.empty() ? "" : line.words[0];
+    if (const auto why = unsupported().find(keyword); why != unsupported().end()) {
+      if (is_active) note_unsupported(line, word, why->second);
       return;
     }
-    // Of the two, OpenSSH takes whichever comes first, be it "none".
-    const bool is_proxy = line.keyword == "proxycommand" || line.keyword == "proxyjump";
-    if (!seen_.insert(is_proxy ? "proxy" : line.keyword).second) return;
-    if (line.keyword == "hostname") config_.hostname = expand_tokens(word, name_, name_, 0, "");
-    if (line.keyword == "port") config_.port = leading_number<std::uint16_t>(word);
-    if (line.keyword == "user") config_.user = word;
-    if (line.keyword == "identitiesonly") config_.identities_only = is_yes(word);
-    if (line.keyword == "identityagent") config_.identity_agent = word;
-    if (line.keyword == "hostkeyalias") config_.host_key_alias = word;
-    if (line.keyword == "forwardagent") config_.forward_agent = is_yes(word);
-    if (line.keyword == "serveraliveinterval") config_.alive_interval = parse_time(word);
-    if (line.keyword == "serveralivecountmax") config_.alive_count_max = leading_number<int>(word);
-    if (line.keyword == "proxycommand") config_.proxy_command = line.rest;
-    if (line.keyword == "proxyjump") config_.proxy_jump = word;
-    if (line.keyword == "stricthostkeychecking") config_.host_keys = parse_host_keys(word);
-    if (line.keyword == "ciphers") config_.ciphers = word;
-    if (line.keyword == "macs") config_.macs = word;
-    if (line.keyword == "kexalgorithms") config_.key_exchange = word;
-    if (line.keyword == "hostkeyalgorithms") config_.host_key_types = word;
-    if (line.keyword == "pubkeyacceptedalgorithms" || line.keyword == "pubkeyacceptedkeytypes")
-      config_.user_key_types = word;
-    if (line.keyword == "compression") config_.compression = is_yes(word);
-    if (line.keyword == "rekeylimit") {
-      config_.rekey_bytes = parse_size(word);
-      if (line.words.size() > 1) config_.rekey_time = parse_time(line.words[1]);
+    if (keyword == "proxycommand" || keyword == "proxyjump") return use_proxy(line, is_active);
+    if (keyword == "userknownhostsfile") return use_list(line, is_active, user_known_hosts_);
+    if (keyword == "globalknownhostsfile") return use_list(line, is_active, global_known_hosts_);
+    const auto set = [&](auto& field, auto value, std::size_t most = 1) {
+      const bool is_sound = check(line, value.has_value(), most);
+      if (is_sound && is_active && seen_.insert(keyword).second) field = std::move(*value);
+    };
+    const std::optional<std::string> text = word;
+    SshHostConfig& config = config_;
+    if (keyword == "identityfile") return add(line, is_active, identities_);
+    if (keyword == "certificatefile") return add(line, is_active, certificates_);
+    if (keyword == "hostname") return set(config.hostname, host_name(line, word, is_active));
+    if (keyword == "port") return set(config.port, parse_port(word));
+    if (keyword == "user") return set(config.user, text);
+    if (keyword == "identitiesonly") return set(config.identities_only, parse_flag(word));
+    if (keyword == "identityagent") return set(agent_, socket(line, word));
+    if (keyword == "hostkeyalias")
+      return set(config.host_key_alias, std::optional(lower_case(word)));
+    if (keyword == "forwardagent")
+      return set(config.forward_agent, forwards(line, word, is_active));
+    if (keyword == "serveraliveinterval") return set(config.alive_interval, parse_time(word));
+    if (keyword == "serveralivecountmax") return set(config.alive_count_max, parse_count(word));
+    if (keyword == "stricthostkeychecking") {
+      config.asks_somewhere |= lower_case(word) == "ask";
+      return set(config.host_keys, parse_host_keys(word));
     }
-    if (line.keyword == "userknownhostsfile") config_.user_known_hosts = line.words;
-    if (line.keyword == "globalknownhostsfile") config_.global_known_hosts = line.words;
+    if (keyword == "ciphers") return set(config.ciphers, text);
+    if (keyword == "macs") return set(config.macs, text);
+    if (keyword == "kexalgorithms") return set(config.key_exchange, text);
+    if (keyword == "hostkeyalgorithms") return set(config.host_key_types, text);
+    if (keyword == "pubkeyacceptedalgorithms" || keyword == "pubkeyacceptedkeytypes")
+      return set(config.user_key_types, text);
+    if (keyword == "compression") return set(config.compression, parse_flag(word));
+    if (keyword == "rekeylimit") {
+      set(config.rekey_bytes, parse_size(word), 2);
+      const auto time = parse_time(line.words.size() > 1 ? line.words[1] : "none");
+      if (!time) return refuse(line, line.words[1] + " is no time");
+      if (is_active && config.rekey_time == Duration{}) config.rekey_time = *time;
+    }
+  }
+
+  /// Refuses the line unless it has a value, which `is_value`, and no more words than `most`.
+  bool check(const Line& line, bool is_value, std::size_t most) {
+    if (line.words.empty() || line.words[0].empty())
+      refuse(line, "a value is missing");
+    else if (line.words.size() > most)
+      refuse(line, "something after its value: " + line.words[most]);
+    else if (!is_value)
+      refuse(line, line.words[0] + " is no value of it");
+    return config_.refused.empty();
+  }
+
+  /// Files of these keywords add up.
+  void add(const Line& line, bool is_active, std::vector<Text>& files) {
+    if (!check(line, true, 1) || !is_active) return;
+    const auto is_there = [&](const Text& file) { return file.text == line.words[0]; };
+    if (std::none_of(files.begin(), files.end(), is_there))
+      files.push_back({line.words[0], line.place});
+  }
+
+  void use_list(const Line& line, bool is_active, std::vector<Text>& files) {
+    for (const std::string& word : line.words)
+      if (word.empty() || (is_none(word) && line.words.size() > 1))
+        return refuse(line, "an empty name, or \"none\" beside others");
+    if (line.words.empty()) return refuse(line, "a value is missing");
+    if (!is_active || !seen_.insert(line.keyword).second) return;
+    for (const std::string& word : line.words) files.push_back({word, line.place});
+  }
+
+  /// Of the two, OpenSSH takes whichever comes first; "ProxyJump none" keeps no ProxyCommand out.
+  void use_proxy(const Line& line, bool is_active) {
+    const bool is_command = line.keyword == "proxycommand";
+    const std::size_t begin = line.rest.find_first_not_of(" \t=");
+    if (begin == std::string::npos) return refuse(line, "a value is missing");
+    std::string text = line.rest.substr(begin);
+    if (!is_command) text.erase(std::min(text.find('#'), text.size()));
+    text.erase(text.find_last_not_of(" \t") + 1);
+    Text& own = is_command ? proxy_command_ : proxy_jump_;
+    const Text& other = is_command ? proxy_jump_ : proxy_command_;
+    const bool is_late =
+        !own.text.empty() || (!other.text.empty() && !is_none(is_command ? other.text : text));
+    if (is_active && !is_late) own = {text, line.place};
+  }
+
+  std::optional<std::string> host_name(const Line& line, const std::string& word, bool is_active) {
+    if (is_answer_ || !is_active || seen_.contains(line.keyword)) return word;
+    return percents({word, line.place}, {{'h', name_}}, kNameTokens);
+  }
+
+  /// Where an ssh-agent listens: its variables must be there even if the line is for other hosts.
+  std::optional<Text> socket(const Line& line, const std::string& word) {
+    const auto expanded = expand_variables(word);
+    if (!expanded && !is_answer_) refuse(line, expanded.error().message);
+    return Text{word, line.place};
+  }
+
+  std::optional<bool> forwards(const Line& line, const std::string& word, bool is_active) {
+    const std::optional<bool> flag = parse_flag(word);
+    if (flag || word.empty()) return flag;
+    if (is_active)
+      note_unsupported(line, word, "its socket is not forwarded; `yes` forwards $SSH_AUTH_SOCK");
+    socket(line, word);
+    return false;
   }
 
   std::string name_;
   std::string user_;
+  std::uint16_t port_;
+  bool is_answer_ = false;  ///< The lines are those of `ssh -G`, which has expanded some.
   std::set<std::string> seen_;
+  std::set<std::string> noted_;
+  std::vector<Text> identities_;
+  std::vector<Text> certificates_;
+  std::vector<Text> user_known_hosts_;
+  std::vector<Text> global_known_hosts_;
+  Text agent_;
+  Text proxy_command_;
+  Text proxy_jump_;
   SshHostConfig config_;
 };
 
 }  // namespace
 
-std::string expand_tokens(std::string_view text, std::string_view host, std::string_view original,
-                          std::uint16_t port, std::string_view user) {
-  const std::map<char, std::string> values = {{'%', "%"},
-                                              {'h', std::string(host)},
-                                              {'n', std::string(original)},
-                                              {'p', std::to_string(port == 0 ? 22 : port)},
-                                              {'r', std::string(user)},
-                                              {'u', own_user_name()},
-                                              {'d', io::home_dir()},
-                                              {'i', std::to_string(::getuid())}};
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const bool is_token = text[i] == '%' && i + 1 < text.size() && values.contains(text[i + 1]);
-    if (is_token)
-      out += values.at(text[++i]);
-    else
-      out += text[i];
-  }
-  return out;
-}
-
-bool glob_match(std::string_view pattern, std::string_view text) {
-  // Backtracks to the last star only: linear in practice, never exponential.
-  std::size_t p = 0;
-  std::size_t t = 0;
-  std::size_t star = std::string_view::npos;
-  std::size_t mark = 0;
-  while (t < text.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      mark = t;
-    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == text[t])) {
-      ++p;
-      ++t;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      t = ++mark;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
-}
-
-bool patterns_match(const std::vector<std::string>& patterns, std::string_view text) {
-  bool matched = false;
-  for (const std::string& pattern : patterns) {
-    const bool negated = !pattern.empty() && pattern.front() == '!';
-    const auto body = std::string_view(pattern).substr(negated ? 1 : 0);
-    if (!glob_match(lower_case(body), lower_case(text))) continue;
-    if (negated) return false;
-    matched = true;
-  }
-  return matched;
-}
-
-const std::string& own_user_name() {
-  static const std::string name = [] {
-    const passwd* entry = ::getpwuid(::getuid());
-    return entry != nullptr ? entry->pw_name : std::to_string(::getuid());
-  }();
-  return name;
-}
-
-std::string lower_case(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return out;
-}
-
-std::string expand_home(std::string_view path) {
-  if (path == "~" || path.substr(0, 2) == "~/") return io::home_dir() + std::string(path.substr(1));
-  return std::string(path);
-}
-
 SshHostConfig read_ssh_config(const std::vector<std::string>& files, std::string_view name,
-                              std::string_view user) {
-  Reader reader(name, user);
-  for (const std::string& file : files) reader.read(file, true, 0);
+                              std::string_view user, std::uint16_t port) {
+  Reader reader(name, user, port);
+  for (const std::string& file : files)
+    reader.read({file, file.starts_with("/etc/ssh/"), file == io::home_dir() + "/.ssh/config"},
+                true, 0);
   return reader.finish();
 }
 
 SshHostConfig read_openssh_answer(const std::string& answer, const std::string& defaults,
-                                  std::string_view name, std::string_view user,
+                                  std::string_view name, std::string_view user, std::uint16_t port,
                                   const SshHostConfig& from_files) {
-  Reader reader(name, user);
+  Reader reader(name, user, port);
   reader.take_answer(answer, defaults);
   SshHostConfig config = reader.finish();
   // "ask" is also what `ssh -G` prints where nothing is configured.

@@ -74,7 +74,7 @@ Connector::Connector(asio::any_io_executor executor, const Targets& targets,
 
 std::shared_ptr<io::Semaphore> Connector::permits_for(const Target& target, const Way& way) {
   const SshHostConfig& config = target.config;
-  std::string place = config.proxy_command;  // the same for all hosts behind one machine
+  std::string place = config.proxy_written;  // the same for all hosts behind one machine
   if (!way.endpoints.empty())
     place = fmt::format("{}:{}", way.endpoints.front().address().to_string(), target.port);
   if (way.carrier) place = fmt::format("{}/{}:{}", config.proxy_jump, target.hostname, target.port);

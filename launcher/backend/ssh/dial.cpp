@@ -57,11 +57,9 @@ void set_tcp_options(int socket, Duration silence) {
 }
 
 Result<Dialed> start_proxy(const asio::any_io_executor& executor, const Target& target) {
-  std::string command = expand_tokens(target.config.proxy_command, target.hostname, target.name,
-                                      target.port, target.user);
   auto pair = io::make_socket_pair();
   if (!pair) return tl::unexpected(pair.error());
-  auto proxy = ProxyCommand::start(executor, std::move(command), pair->theirs);
+  auto proxy = ProxyCommand::start(executor, target.config.proxy_command, pair->theirs);
   if (!proxy) return tl::unexpected(proxy.error());
   return Dialed{std::move(pair->ours), target.hostname, std::move(*proxy)};
 }

@@ -46,7 +46,8 @@ KnownHosts& HostKeys::known_hosts(const Target& target) {
     files = {io::home_dir() + "/.ssh/known_hosts", io::home_dir() + "/.ssh/known_hosts2"};
   const auto& global = target.config.global_known_hosts;
   files.insert(files.end(), global.begin(), global.end());
-  if (global.empty()) files.emplace_back("/etc/ssh/ssh_known_hosts");
+  if (global.empty())
+    files.insert(files.end(), {"/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2"});
   return known_.try_emplace(files, files).first->second;
 }
 

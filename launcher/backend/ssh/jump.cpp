@@ -111,9 +111,7 @@ awaitable<Result<Target>> JumpHosts::last_hop(std::string jumps) {
 }
 
 awaitable<Result<std::shared_ptr<SshSession>>> JumpHosts::session(Target target, Path path) {
-  std::string jumps = expand_tokens(target.config.proxy_jump, target.hostname, target.name,
-                                    target.port, target.user);
-  auto hop = co_await last_hop(std::move(jumps));
+  auto hop = co_await last_hop(target.config.proxy_jump);
   if (!hop) co_return tl::unexpected(phase_error(target, "jump host", hop.error()));
   auto found = co_await shared_session(std::move(*hop), std::move(path));
   if (!found) co_return tl::unexpected(phase_error(target, "jump host", found.error()));

@@ -12,7 +12,7 @@
 #include <sstream>
 
 #include "io/fd.h"
-#include "launcher/backend/ssh/config.h"
+#include "launcher/backend/ssh/config_text.h"
 #include "launcher/backend/ssh/ssh_bytes.h"
 
 namespace dt::launcher {

@@ -142,7 +142,8 @@ awaitable<Result<SshHostConfig>> OpenSsh::ask(Question question, SshHostConfig f
   words.insert(words.end(), {"--", question.name});
   auto printed = co_await run(std::move(words));
   if (!printed) co_return tl::unexpected(undecided_error(from_files, printed.error()));
-  co_return read_openssh_answer(*printed, *defaults_, question.name, question.user, from_files);
+  co_return read_openssh_answer(*printed, *defaults_, question.name, question.user, question.port,
+                                from_files);
 }
 
 awaitable<Result<std::string>> OpenSsh::run(std::vector<std::string> words) {

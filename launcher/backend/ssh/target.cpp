@@ -66,15 +66,19 @@ const std::string& Targets::given_user(const Host& host) const {
   return host.user.empty() ? options_.user : host.user;
 }
 
+std::uint16_t Targets::given_port(const Host& host) const {
+  return host.port != 0 ? host.port : options_.port;
+}
+
 SshHostConfig Targets::read_files(const Host& host) const {
-  return read_ssh_config(config_files(), host.name, given_user(host));
+  return read_ssh_config(config_files(), host.name, given_user(host), given_port(host));
 }
 
 OpenSsh::Question Targets::question(const Host& host) const {
   OpenSsh::Question question;
   question.name = host.name;
   question.user = given_user(host);
-  question.port = host.port != 0 ? host.port : options_.port;
+  question.port = given_port(host);
   if (!options_.config_file.empty()) question.config_file = expand_home(options_.config_file);
   return question;
 }
@@ -87,6 +91,8 @@ io::awaitable<Result<Target>> Targets::find(Host host) const {
       co_return tl::unexpected(settings.error().at(fmt::format("{}: ssh config", host)));
     config = std::move(*settings);
   }
+  if (!config.refused.empty())
+    co_return fail(ErrorKind::kInvalid, "{}: ssh config: {}", host, config.refused);
   for (const std::string& note : config.ignored)
     // Not of Debian's own ssh_config, which sends the locale.
     if (!note.starts_with("/etc/ssh/")) log_->warn(note);
@@ -107,8 +113,7 @@ Target Targets::make(const Host& host, SshHostConfig config) const {
   target.user = !given_user(host).empty()     ? given_user(host)
                 : !target.config.user.empty() ? target.config.user
                                               : own_user_name();
-  target.port = host.port != 0            ? host.port
-                : options_.port != 0      ? options_.port
+  target.port = given_port(host) != 0     ? given_port(host)
                 : target.config.port != 0 ? target.config.port
                                           : std::uint16_t{22};
   const bool alias = !target.config.host_key_alias.empty();
@@ -164,7 +169,7 @@ AuthPlan Targets::auth_plan(const Target& target, Duration agent_deadline) const
     plan.identity_files.push_back(expand_home(file));
   const auto& configured = target.config.identity_files;
   plan.identity_files.insert(plan.identity_files.end(), configured.begin(), configured.end());
-  plan.usual_files = plan.identity_files.empty();
+  plan.usual_files = plan.identity_files.empty() && !target.config.has_identities;
   if (plan.usual_files)
     for (const char* name : {"id_ed25519", "id_ecdsa", "id_rsa"})
       plan.identity_files.push_back(fmt::format("{}/.ssh/{}", io::home_dir(), name));
@@ -200,7 +205,7 @@ std::string Targets::ssh_command(const Host& host) const {
       break;
   }
   line += file_words(options_);
-  const std::uint16_t port = host.port != 0 ? host.port : options_.port;
+  const std::uint16_t port = given_port(host);
   if (port != 0) line += fmt::format(" -p {}", port);
   const std::string& user = host.user.empty() ? options_.user : host.user;
   if (!user.empty()) line += " -l " + shell_word(user);

@@ -63,6 +63,7 @@ class Targets {
   [[nodiscard]] std::vector<std::string> config_files() const;
   [[nodiscard]] SshHostConfig read_files(const Host& host) const;
   [[nodiscard]] const std::string& given_user(const Host& host) const;
+  [[nodiscard]] std::uint16_t given_port(const Host& host) const;
   [[nodiscard]] OpenSsh::Question question(const Host& host) const;
   [[nodiscard]] Target make(const Host& host, SshHostConfig config) const;
 

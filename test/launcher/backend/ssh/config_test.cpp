@@ -122,23 +122,24 @@ TEST_CASE("ssh config: the answer of ssh -G counts, but not what it prints by de
       "proxycommand nc -x \"p q\" %h %p\nsendenv LANG\n";
   SshHostConfig from_files;
   from_files.ignored = {"config:1: a note"};
-  const auto config = read_openssh_answer(answer, defaults, "node7", "", from_files);
+  const auto config = read_openssh_answer(answer, defaults, "node7", "", 0, from_files);
   CHECK(config.hostname == "10.0.0.7");
   CHECK(config.user == "alice");
   CHECK(config.port == 2200);
   CHECK(config.ciphers.empty());
   CHECK(config.macs == "m,n");
   CHECK(config.alive_interval == 7s);
-  CHECK(config.proxy_command == "nc -x \"p q\" %h %p");
+  CHECK(config.proxy_command == "nc -x \"p q\" 10.0.0.7 2200");
+  CHECK(config.proxy_written == "nc -x \"p q\" %h %p");
   CHECK(config.user_known_hosts.empty());
   REQUIRE(config.identity_files.size() == 2);
   CHECK(config.identity_files[0] == "/keys/with blank");
   CHECK(config.ignored == from_files.ignored);
   CHECK_FALSE(config.host_keys);
   from_files.asks_somewhere = true;
-  CHECK(read_openssh_answer(answer, defaults, "node7", "", from_files).host_keys ==
+  CHECK(read_openssh_answer(answer, defaults, "node7", "", 0, from_files).host_keys ==
         io::HostKeyPolicy::kStrict);
-  CHECK(read_openssh_answer(defaults, defaults, "x", "", from_files).identity_files.empty());
+  CHECK(read_openssh_answer(defaults, defaults, "x", "", 0, from_files).identity_files.empty());
 }
 
 TEST_CASE("ssh config: the algorithms of a host's own block", "[ssh_config]") {
@@ -183,7 +184,8 @@ TEST_CASE("ssh config: keywords without effect are told for the hosts that use t
 
 TEST_CASE("ssh config: Include stands where it is written, inside its Host block", "[ssh_config]") {
   const test::TempDir dir;
-  test::write_file(dir / "config", "Host inner\n  Include parts/*.conf\nHost *\n  Port 5\n");
+  test::write_file(dir / "config",
+                   "Host inner\n  Include " + (dir / "parts/*.conf") + "\nHost *\n  Port 5\n");
   std::filesystem::create_directory(dir / "parts");
   test::write_file(dir / "parts/a.conf", "User included\nHost elsewhere\n  Port 1\n");
   test::write_file(dir / "parts/b.conf", "Port 3\n");
@@ -196,10 +198,30 @@ TEST_CASE("ssh config: Include stands where it is written, inside its Host block
   CHECK(lookup("elsewhere").port == 5);
 }
 
-TEST_CASE("ssh config: a file that includes itself ends", "[ssh_config]") {
+TEST_CASE("ssh config: what OpenSSH refuses is refused with its place", "[ssh_config]") {
   const test::TempDir dir;
-  test::write_file(dir / "config", "Include config\nPort 4\n");
-  CHECK(read_ssh_config({dir / "config"}, "x", "").port == 4);
+  const std::string file = dir / "config";
+  const auto refused = [&](const std::string& text) {
+    test::write_file(file, text);
+    return read_ssh_config({file}, "x", "").refused;
+  };
+  const std::string itself = refused("Include " + file + "\nPort 4\n");
+  CHECK(itself == file + ":1: include: more than 16 deep");
+  CHECK(refused("Host y\nPort 22x\n") == file + ":2: port: 22x is no value of it");
+  CHECK(refused("User 'a\n") == file + ":1: user: a quote (') is not closed");
+  CHECK(refused("UserKnownHostsFile /k/%j") ==
+        file + ":1: /k/%j: %j is not known here: %% and %C %L %d %h %i %k %l %n %p %r %u are");
+  CHECK(refused("IdentityFile ${DT_NOT_SET}/k") ==
+        file + ":1: ${DT_NOT_SET}/k: the variable DT_NOT_SET is not set");
+  CHECK(refused("Host y\nIdentityFile ${DT_NOT_SET}/k").empty());
+  CHECK(refused("Host y\nIdentityAgent ${DT_NOT_SET}/k") ==
+        file + ":2: identityagent: the variable DT_NOT_SET is not set");
+  CHECK(refused("ProxyJump a\nIdentityFile /k/%C").find("differs between versions") !=
+        std::string::npos);
+  CHECK(refused("SomethingNew 1 2 3\n").empty());
+  test::write_file(dir / "open", "Port 4\n", 0666);
+  CHECK(refused("Include " + (dir / "open")) ==
+        (dir / "open") + ": it is another user's, or others can write it (chmod go-w)");
 }
 
 TEST_CASE("ssh config: proxies, none, tokens", "[ssh_config]") {
@@ -213,7 +235,7 @@ TEST_CASE("ssh config: proxies, none, tokens", "[ssh_config]") {
   CHECK(far.proxy_jump == "a,b:22");
   CHECK(far.proxy_command.empty());  // the first of the two wins
   const Config command("ProxyCommand nc -x \"p q\" %h %p\nProxyJump a\n");
-  CHECK(command.lookup("far").proxy_command == "nc -x \"p q\" %h %p");
+  CHECK(command.lookup("far").proxy_command == "nc -x \"p q\" far 22");
   CHECK(command.lookup("far").proxy_jump.empty());
   CHECK(far.user_known_hosts == std::vector<std::string>{"/a", "/b"});
   CHECK(far.identity_agent == "/run/agent");
@@ -254,6 +276,7 @@ TEST_CASE("ssh config: StrictHostKeyChecking, and times of any length", "[ssh_co
   CHECK(policy("Accept-New") == io::HostKeyPolicy::kAcceptNew);
   CHECK(policy("no") == io::HostKeyPolicy::kOff);
   CHECK_FALSE(policy("perhaps"));
-  const auto config = Config("ServerAliveInterval 999999999d").lookup("h");
+  CHECK_FALSE(Config("ServerAliveInterval 999999999d").lookup("h").refused.empty());
+  const auto config = Config("ServerAliveInterval 500d").lookup("h");
   CHECK(config.alive_interval == std::chrono::hours(365 * 24));
 }
