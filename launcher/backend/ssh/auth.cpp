@@ -10,6 +10,26 @@
 namespace dt::launcher {
 namespace {
 
+constexpr std::pair<int, const char*> kMethods[] = {
+    {SSH_AUTH_METHOD_PUBLICKEY, "publickey"},
+    {SSH_AUTH_METHOD_PASSWORD, "password"},
+    {SSH_AUTH_METHOD_INTERACTIVE, "keyboard-interactive"},
+    {SSH_AUTH_METHOD_HOSTBASED, "hostbased"},
+    {SSH_AUTH_METHOD_GSSAPI_MIC, "gssapi-with-mic"}};
+
+/// Null: libssh does not know such keys.
+SshKey public_key(std::string_view blob) {
+  std::string_view rest = blob;
+  std::string type;
+  ssh_key key = nullptr;
+  if (!take_string(rest, type)) return nullptr;
+  const std::string base64 = encode_base64(blob);
+  const auto import = type.find("-cert-v") == std::string::npos ? ssh_pki_import_pubkey_base64
+                                                                : ssh_pki_import_cert_base64;
+  import(base64.c_str(), ssh_key_type_from_name(type.c_str()), &key);
+  return SshKey(key);
+}
+
 bool contains(const std::vector<std::string>& all, const std::string& one) {
   return std::find(all.begin(), all.end(), one) != all.end();
 }
@@ -24,8 +44,9 @@ class Login {
     bool accepted = co_await offer_files();
     if (!accepted && session_->alive() && !plan_.agent_socket.empty())
       accepted = co_await offer_agent();
+    if (!accepted && refusal_.tried.empty() && session_->alive()) accepted = co_await ask_methods();
     if (accepted) co_return Result<void>();
-    co_return tl::unexpected(refusal());
+    co_return tl::unexpected(refused());
   }
 
  private:
@@ -42,7 +63,7 @@ class Login {
       }
       if (!session_->alive()) break;
       if (co_await offer(entry.key.get())) co_return true;
-      tried_.push_back(path);
+      refusal_.tried.push_back(path);
       offered_.push_back(entry.base64);
       if (!session_->alive()) break;
     }
@@ -59,30 +80,54 @@ class Login {
   }
 
   void note_certificate(const std::string& path) {
-    tried_.push_back(path);
+    refusal_.tried.push_back(path);
     offered_.push_back(encode_base64(keys_->certificate(path).blob));
-    refused_certificate_ = path;
+    refusal_.certificate = path;
   }
 
   io::awaitable<bool> offer_agent() {
     auto held = co_await agent_identities(plan_.agent_socket, plan_.agent_deadline);
     if (!held) {
-      unusable_.push_back(held.error().message);
+      refusal_.unusable.push_back(held.error().message);
       co_return false;
     }
-    if (held->empty()) unusable_.emplace_back("the ssh-agent holds no key");
+    if (held->empty()) refusal_.unusable.emplace_back("the ssh-agent holds no key");
     std::vector<AgentIdentity> chosen = choose(with_certificates(*held));
-    if (chosen.empty()) co_return false;
-    std::vector<std::string> names;
-    for (const AgentIdentity& identity : chosen)
-      names.push_back(fmt::format("agent key '{}'", identity.comment));
+    // Which keys the server was shown is known only if each is shown by itself.
+    std::size_t shown = 0;
+    while (shown < chosen.size() && session_->alive()) {
+      const SshKey key = public_key(chosen[shown].blob);
+      auto call = [session = session_.get(), raw = key.get()] {
+        return ssh_userauth_try_publickey(session->raw(), nullptr, raw);
+      };
+      int rc = SSH_AUTH_DENIED;
+      if (key) rc = co_await session_->repeat(call, SSH_AUTH_AGAIN);
+      if (rc == SSH_AUTH_SUCCESS) break;
+      note_agent_key(chosen[shown++]);
+    }
+    if (shown == chosen.size() || !session_->alive()) co_return false;
+    chosen.erase(chosen.begin(), chosen.begin() + static_cast<std::ptrdiff_t>(shown));
     std::string problem;
-    const int rc = co_await authenticate_by_agent(
-        session_, plan_.agent_socket, plan_.agent_deadline, std::move(chosen), *threads_, problem);
+    const int rc = co_await authenticate_by_agent(session_, plan_.agent_socket,
+                                                  plan_.agent_deadline, chosen, *threads_, problem);
     if (is_accepted(rc)) co_return true;
-    tried_.insert(tried_.end(), names.begin(), names.end());
-    if (!problem.empty()) unusable_.push_back(problem);
+    for (const AgentIdentity& identity : chosen) note_agent_key(identity);
+    if (!problem.empty()) refusal_.unusable.push_back(problem);
     co_return false;
+  }
+
+  void note_agent_key(const AgentIdentity& identity) {
+    refusal_.tried.push_back(fmt::format("agent key '{}'", identity.comment));
+  }
+
+  /// Logs in with nothing, which few servers accept: the others say what they want instead.
+  io::awaitable<bool> ask_methods() {
+    auto call = [session = session_.get()] { return ssh_userauth_none(session->raw(), nullptr); };
+    const int rc = co_await session_->repeat(call, SSH_AUTH_AGAIN);
+    const int offered = ssh_userauth_list(session_->raw(), nullptr);
+    for (const auto& [method, name] : kMethods)
+      if ((offered & method) != 0) refusal_.methods.emplace_back(name);
+    co_return is_accepted(rc);
   }
 
   /// The agent's keys, and before each the certificates of ours for it.
@@ -122,50 +167,41 @@ class Login {
   }
 
   bool is_accepted(int rc) {
-    partial_ |= rc == SSH_AUTH_PARTIAL;
+    refusal_.wants_more |= rc == SSH_AUTH_PARTIAL;
     return rc == SSH_AUTH_SUCCESS;
   }
 
-  Error refusal() {
-    if (partial_)
-      return {ErrorKind::kDenied,
-              fmt::format("a key was accepted for user {}, but the server wants a further proof "
-                          "(password or code), which is not supported",
-                          plan_.user)};
+  Error refused() {
     if (!session_->alive() && session_->why().kind == ErrorKind::kTimeout) return session_->why();
     note_unusable_files();
-    return {
-        ErrorKind::kDenied,
-        fmt::format(
-            "user {} was refused; tried {}{}{}: is the public key in that user's "
-            "~/.ssh/authorized_keys there{}?",
-            plan_.user, tried_.empty() ? "nothing" : fmt::format("{}", fmt::join(tried_, ", ")),
-            unusable_.empty() ? "" : fmt::format("; not usable: {}", fmt::join(unusable_, "; ")),
-            session_->alive() ? "" : fmt::format(" ({})", session_->why().message),
-            refused_certificate_.empty()
-                ? ""
-                : fmt::format(", or is the certificate valid for that user (ssh-keygen -L -f {})",
-                              refused_certificate_))};
+    refusal_.user = plan_.user;
+    refusal_.copy_words = plan_.copy_words;
+    if (!session_->alive()) refusal_.ended = session_->why().message;
+    return refusal_error(refusal_);
   }
 
   void note_unusable_files() {
     for (const std::string& path : plan_.identity_files) {
       const KeyStore::Entry& entry = keys_->get(path);
-      if (!entry.exists && !plan_.usual_files) unusable_.push_back(path + " does not exist");
+      if (entry.is_public && !contains(offered_, entry.base64))
+        refusal_.unusable.push_back(path +
+                                    " names a public key, and no ssh-agent holds its private key");
+      else if (!entry.exists && !entry.is_public && !plan_.usual_files)
+        refusal_.unusable.push_back(path + " does not exist");
       if (!entry.problem.empty() && !contains(offered_, entry.base64))
-        unusable_.push_back(fmt::format("{} {}", path, entry.problem));
+        refusal_.unusable.push_back(fmt::format("{} {}", path, entry.problem));
     }
     for (const std::string& path : plan_.certificate_files) {
       const KeyStore::Certificate& certificate = keys_->certificate(path);
       const bool is_beside =
           std::any_of(plan_.identity_files.begin(), plan_.identity_files.end(),
                       [&](const std::string& file) { return certificate_beside(file) == path; });
-      if (!certificate.exists && !is_beside) unusable_.push_back(path + " does not exist");
+      if (!certificate.exists && !is_beside) refusal_.unusable.push_back(path + " does not exist");
       if (!certificate.problem.empty())
-        unusable_.push_back(fmt::format("{} {}", path, certificate.problem));
+        refusal_.unusable.push_back(fmt::format("{} {}", path, certificate.problem));
       else if (certificate.exists && !is_beside &&
                !contains(offered_, encode_base64(certificate.blob)))
-        unusable_.push_back(path + " belongs to none of these keys");
+        refusal_.unusable.push_back(path + " belongs to none of these keys");
     }
   }
 
@@ -174,13 +210,49 @@ class Login {
   KeyStore* keys_;
   io::ThreadPool* threads_;
   std::vector<std::string> offered_;  ///< Public parts: no key is offered twice.
-  std::vector<std::string> tried_;
-  std::vector<std::string> unusable_;
-  std::string refused_certificate_;
-  bool partial_ = false;
+  Refusal refusal_;
 };
 
 }  // namespace
+
+Error refusal_error(const Refusal& refusal) {
+  const auto list = [](const std::vector<std::string>& all, const char* separator) {
+    return fmt::format("{}", fmt::join(all, separator));
+  };
+  if (refusal.wants_more)
+    return {ErrorKind::kDenied,
+            fmt::format("a key was accepted for user {}, but the server wants a further proof "
+                        "(password or code), which is not supported",
+                        refusal.user)};
+  std::string text = fmt::format("user {} was refused; tried {}", refusal.user,
+                                 refusal.tried.empty() ? "nothing" : list(refusal.tried, ", "));
+  if (!refusal.unusable.empty()) text += "; not usable: " + list(refusal.unusable, "; ");
+  if (!refusal.ended.empty()) text += fmt::format(" ({})", refusal.ended);
+  const auto offers = [&](const char* method) { return contains(refusal.methods, method); };
+  if (refusal.ended.find("Too many authentication failures") != std::string::npos) {
+    text +=
+        ": show the server the right key alone: IdentitiesOnly yes with its IdentityFile in the "
+        "ssh config, or the key's file first, by -i";
+  } else if (refusal.tried.empty()) {
+    if (!refusal.methods.empty()) text += "; the server takes " + list(refusal.methods, ", ");
+    const bool takes_keys = refusal.methods.empty() || offers("publickey");
+    const bool needs_openssh = offers("gssapi-with-mic") || offers("hostbased");
+    text += takes_keys
+                ? ": put a key there (ssh-keygen, then ssh-copy-id " + refusal.copy_words + ")"
+            : needs_openssh ? ""
+                            : ": let it take keys (PubkeyAuthentication of sshd)";
+    if (needs_openssh)
+      text += fmt::format("{} let OpenSSH's client log in: --rsh 'ssh {{host}} {{command}}'",
+                          takes_keys ? ", or" : ":");
+  } else {
+    text += ": is the public key in that user's ~/.ssh/authorized_keys there";
+    if (!refusal.certificate.empty())
+      text += fmt::format(", or is the certificate valid for that user (ssh-keygen -L -f {})",
+                          refusal.certificate);
+    text += '?';
+  }
+  return {ErrorKind::kDenied, text};
+}
 
 std::string certificate_beside(const std::string& key_file) { return key_file + "-cert.pub"; }
 

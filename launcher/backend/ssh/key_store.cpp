@@ -10,13 +10,13 @@
 namespace dt::launcher {
 namespace {
 
-/// The base64 part of a public key file, "type base64 comment".
+/// The base64 part of a public key file, "type base64 comment"; empty: it is none.
 std::string public_part(const std::string& path) {
   std::ifstream words(path);
   std::string type;
   std::string base64;
   words >> type >> base64;
-  return base64;
+  return ssh_key_type_from_name(type.c_str()) == SSH_KEYTYPE_UNKNOWN ? std::string() : base64;
 }
 
 }  // namespace
@@ -35,7 +35,12 @@ const KeyStore::Entry& KeyStore::get(const std::string& path) {
   const auto [at, fresh] = entries_.try_emplace(path);
   Entry& entry = at->second;
   if (!fresh) return entry;
-  if (::access(path.c_str(), F_OK) != 0) return entry;
+  const std::string beside = public_part(path + ".pub");
+  // Of a key that an ssh-agent holds there may be no more than the public part.
+  const bool is_absent = ::access(path.c_str(), F_OK) != 0;
+  entry.base64 = is_absent ? beside : public_part(path);
+  entry.is_public = !entry.base64.empty();
+  if (is_absent || entry.is_public) return entry;
   entry.exists = true;
   if (::access(path.c_str(), R_OK) != 0) {
     entry.problem = "cannot be read";
@@ -54,7 +59,7 @@ const KeyStore::Entry& KeyStore::get(const std::string& path) {
     entry.base64 = public_base64(key);
     return entry;
   }
-  entry.base64 = public_part(path + ".pub");
+  entry.base64 = beside;
   entry.problem = encrypted ? "is encrypted and no ssh-agent holds it (ssh-add it first)"
                             : "is not a private key libssh can read";
   return entry;

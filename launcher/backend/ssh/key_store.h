@@ -22,9 +22,10 @@ class KeyStore {
  public:
   struct Entry {
     SshKey key;           ///< Null when it cannot be used.
-    std::string base64;   ///< Public part, also of an encrypted key when its .pub file is there.
+    std::string base64;   ///< Public part, also of a key that is not to be used.
     std::string problem;  ///< Why it cannot be used; empty when the file does not exist.
     bool exists = false;
+    bool is_public = false;  ///< The file, or the .pub beside where it should be, is a public key.
   };
   const Entry& get(const std::string& path);
 

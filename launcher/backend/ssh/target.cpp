@@ -164,6 +164,9 @@ Result<void> Targets::configure(SshSession& session, const Target& target,
 AuthPlan Targets::auth_plan(const Target& target, Duration agent_deadline) const {
   AuthPlan plan;
   plan.user = target.user;
+  plan.copy_words =
+      fmt::format("{}{}@{}", target.port == 22 ? "" : fmt::format("-p {} ", target.port),
+                  target.user, target.name);
   plan.agent_deadline = agent_deadline;
   for (const std::string& file : options_.identities)
     plan.identity_files.push_back(expand_home(file));

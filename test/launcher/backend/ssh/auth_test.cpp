@@ -1,3 +1,5 @@
+#include "launcher/backend/ssh/auth.h"
+
 #include <boost/asio/local/stream_protocol.hpp>
 #include <csignal>
 #include <cstdlib>
@@ -81,6 +83,88 @@ TEST_CASE("ssh: a key that only the ssh-agent holds is enough", "[ssh]") {
   test::write_file(sshd.dir() + "/copy.pub", test::read_file(sshd.user_key() + ".pub"));
   Client chosen(options);
   CHECK(chosen.run(sshd.host(), "true"));
+}
+
+TEST_CASE("ssh: an IdentityFile that names a public key means the ssh-agent's key", "[ssh]") {
+  NEEDS_SSHD();
+  Sshd sshd;
+  const Agent agent(sshd);
+  const std::string folder = sshd.dir();
+  test::write_file(folder + "/shown", test::read_file(sshd.user_key() + ".pub"));
+  test::write_file(folder + "/beside.pub", test::read_file(sshd.user_key() + ".pub"));
+  for (const char* name : {"/shown", "/beside"}) {
+    io::SshOptions options = sshd.options();
+    options.identities = {folder + name};
+    sshd.prepend_config("IdentitiesOnly yes\nIdentityAgent " + agent.socket());
+    const auto in = Client(options).run(sshd.host(), "true");
+    INFO(name << ": " << (in ? "" : in.error().message));
+    CHECK(in);
+    sshd.prepend_config("IdentityAgent none");
+    const auto alone = Client(options).run(sshd.host(), "true");
+    REQUIRE_FALSE(alone);
+    INFO(alone.error().message);
+    CHECK(contains(alone.error().message, "tried nothing; not usable: " + folder + name +
+                                              " names a public key, and no ssh-agent holds"));
+  }
+}
+
+TEST_CASE("ssh: after too many keys only those that were shown are listed", "[ssh]") {
+  NEEDS_SSHD();
+  Sshd sshd({.max_startups = "1000", .max_sessions = "10", .more = {"MaxAuthTries 2"}});
+  const Agent agent(sshd);
+  test::run_tool({"ssh-add", "-q", "-D"});
+  for (const char* name : {"k1", "k2", "k3"}) {
+    const std::string file = sshd.dir() + "/" + name;
+    test::run_tool({"ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", file});
+    test::run_tool({"ssh-add", "-q", file});
+  }
+  sshd.prepend_config("IdentityAgent " + agent.socket() + "\nIdentityFile none");
+  io::SshOptions options = sshd.options();
+  options.identities.clear();
+  const auto refused = Client(options).run(sshd.host(), "true");
+  REQUIRE_FALSE(refused);
+  INFO(refused.error().message);
+  CHECK(contains(refused.error().message, "tried agent key 'k1', agent key 'k2' ("));
+  CHECK(contains(refused.error().message, "IdentitiesOnly yes"));
+}
+
+TEST_CASE("ssh: with nothing to try the server's methods are told", "[ssh]") {
+  NEEDS_SSHD();
+  const Sshd sshd;
+  io::SshOptions options = sshd.options();
+  options.identities = {sshd.dir() + "/none"};
+  const auto refused = Client(options).run(sshd.host(), "true");
+  REQUIRE_FALSE(refused);
+  INFO(refused.error().message);
+  CHECK(contains(refused.error().message, "; the server takes publickey: put a key there"));
+  CHECK(contains(refused.error().message, "ssh-copy-id -p " + std::to_string(sshd.port()) + " "));
+}
+
+TEST_CASE("ssh: a refused login names its remedy", "[ssh]") {
+  Refusal refusal;
+  refusal.user = "ann";
+  refusal.copy_words = "ann@h1";
+  CHECK(refusal_error(refusal).message ==
+        "user ann was refused; tried nothing: put a key there (ssh-keygen, then ssh-copy-id "
+        "ann@h1)");
+  refusal.methods = {"publickey", "gssapi-with-mic"};
+  CHECK(refusal_error(refusal).message ==
+        "user ann was refused; tried nothing; the server takes publickey, gssapi-with-mic: put a "
+        "key there (ssh-keygen, then ssh-copy-id ann@h1), or let OpenSSH's client log in: --rsh "
+        "'ssh {host} {command}'");
+  refusal.methods = {"hostbased"};
+  CHECK(contains(refusal_error(refusal).message, "takes hostbased: let OpenSSH's client log in: "));
+  refusal.methods = {"password"};
+  CHECK(contains(refusal_error(refusal).message, "takes password: let it take keys"));
+  refusal.tried = {"/k"};
+  refusal.methods.clear();
+  CHECK(refusal_error(refusal).message ==
+        "user ann was refused; tried /k: is the public key in that user's ~/.ssh/authorized_keys "
+        "there?");
+  refusal.ended = "Too many authentication failures";
+  CHECK(contains(refusal_error(refusal).message, "tried /k (Too many authentication failures): "));
+  CHECK(contains(refusal_error(refusal).message, "IdentitiesOnly yes"));
+  CHECK_FALSE(contains(refusal_error(refusal).message, "authorized_keys"));
 }
 
 TEST_CASE("ssh: a key of a file is not offered again from the ssh-agent", "[ssh]") {

@@ -346,6 +346,12 @@ std::string difference(const Case& one, const std::string& defaults, const std::
 }  // namespace
 
 TEST_CASE("ssh config: OpenSSH's client reads the same in any config", "[ssh_config]") {
+  // Others know further tokens and keywords.
+  if (test::run_tool({"/bin/sh", "-c", "ssh -V 2>&1 || true"}).find("OpenSSH_9.2") ==
+      std::string::npos) {
+    WARN("SKIPPED: OpenSSH 9.2 is not installed");
+    return;
+  }
   const auto number = [](const char* name, std::uint64_t usual) {
     const char* value = std::getenv(name);
     return value != nullptr ? std::stoull(value) : usual;
