@@ -64,9 +64,14 @@ void AgentReports::dispatch(const Host& host, const auto& from, const auto& fram
 
 void AgentReports::frame(const Host& host, const wire::Frame& frame) {
   // Beat is not among them: the link has noted that the agent lives.
-  dispatch<FromProcess, dt::Output, ProcessStarted, ProcessFailed, ProcessExited, FolderChecked,
-           Usage, ProcessState, AgentPlace, GpuHealth, KeptOut, dt::Notice>(host, host, frame);
+  dispatch<FromProcess, dt::Output, OutputEnded, ProcessStarted, ProcessFailed, ProcessExited,
+           FolderChecked, Usage, ProcessState, AgentPlace, GpuHealth, KeptOut, dt::Notice>(
+      host, host, frame);
 }
+
+void AgentReports::link_begins(const Host& host) { output_.link_begins(host); }
+
+void AgentReports::on(const Host&, const OutputEnded& m) { output_.close(m.process); }
 
 void AgentReports::agent_gone(const Host& host) { prepares_.forget(host); }
 
@@ -75,11 +80,14 @@ void AgentReports::on(const Host&, const ProcessStarted& m) {
   if (m.process.role == Role::kWorker) shell_.post(WorkerStarted{WorkerId(m.process.id)});
 }
 
-void AgentReports::on(const Host&, const dt::Output& m) {
-  if (checkpoints_.owns(m.process)) return checkpoints_.output(m.process, m.bytes);
+void AgentReports::on(const Host& host, const dt::Output& m) {
+  if (checkpoints_.owns(m.process)) {
+    output_.discard(host, m);
+    return checkpoints_.output(m.process, m.bytes);
+  }
   if (m.process.role == Role::kPrepare) prepares_.output(m.process, m.bytes);
   pulse_.output(m.process, io::steady_now());
-  output_.write(m);
+  output_.write(host, m);
 }
 
 void AgentReports::on(const Host& host, const FolderChecked& m) { links_.folder_checked(host, m); }
@@ -89,9 +97,25 @@ void AgentReports::on(const Host& host, const dt::Notice& m) {
   shell_.post(NoticeGiven{host, io::wall_now() + left.count(), m.text, m.is_repeated});
 }
 
-void AgentReports::on(const Host&, const Usage& m) {
+void AgentReports::on(const Host& host, const Usage& m) {
   for (const auto& [process, bytes] : m.resident)
     if (processes_.count(process) > 0) pulse_.resident(process, bytes);
+  for (auto& [process, notes] : processes_) {
+    const bool reports = std::ranges::any_of(
+        m.resident, [&process](const auto& one) { return one.first == process; });
+    if (reports) note_held(host, process, notes, std::ranges::count(m.held, process) > 0);
+  }
+}
+
+void AgentReports::note_held(const Host& host, ProcessId process, ProcessNotes& notes,
+                             bool is_held) {
+  if (is_held && !notes.is_held)
+    shell_.note(Note{Note::Kind::kFailure, "output_waits",
+                     fmt::format("{} on {} has to wait again and again: it writes more output than "
+                                 "the shared volume takes",
+                                 to_string(process), host),
+                     std::nullopt, host});
+  notes.is_held = is_held;
 }
 
 void AgentReports::on(const Host& host, const GpuHealth& m) {
@@ -179,9 +203,10 @@ void AgentReports::gave_up(const Host& host, ProcessId process, const GivingUp& 
                      host});
 }
 
-void AgentReports::ended(ProcessId process, ExitStatus status, std::string why, bool never_ran) {
+void AgentReports::ended(ProcessId process, ExitStatus status, std::string why, bool never_ran,
+                         bool has_output) {
   if (checkpoints_.owns(process)) return checkpoints_.ended(process, status, why);
-  output_.close(process);
+  if (!has_output) output_.close(process);
   pulse_.forget(process);
   const auto p = processes_.find(process);
   if (p != processes_.end() && why.empty() && !p->second.last_words.empty()) {

@@ -37,6 +37,8 @@ class AgentReports {
   /// The same, after it.
   void attached(const Host& host, const AgentState& state);
   void frame(const Host& host, const wire::Frame& frame);
+  /// The host's link is, or will be, a new one.
+  void link_begins(const Host& host);
   /// No agent is there: what ran there is gone.
   void agent_gone(const Host& host);
 
@@ -50,7 +52,10 @@ class AgentReports {
   // Messages of the agent.
   void on(const Host& host, const ProcessStarted& m);
   void on(const Host&, const ProcessFailed& m) { ended(m.process, {127, 0}, m.why, true); }
-  void on(const Host&, const ProcessExited& m) { ended(m.process, m.status, "", false); }
+  void on(const Host&, const ProcessExited& m) {
+    ended(m.process, m.status, "", false, m.has_output);
+  }
+  void on(const Host&, const OutputEnded& m);
   void on(const Host& host, const dt::Output& m);
   void on(const Host& host, const FolderChecked& m);
   void on(const Host& host, const dt::Notice& m);
@@ -82,7 +87,10 @@ class AgentReports {
   /// Once: workers that share a GPU though each was to have its own, or that have none.
   void warn_of_gpus(const Host& host, const GpuHealth& m);
   void gave_up(const Host& host, ProcessId process, const GivingUp& m);
-  void ended(ProcessId process, ExitStatus status, std::string why, bool never_ran);
+  void ended(ProcessId process, ExitStatus status, std::string why, bool never_ran,
+             bool has_output = false);
+  /// Notes once that a process has to wait with its output.
+  void note_held(const Host& host, ProcessId process, ProcessNotes& notes, bool is_held);
 
   Shell& shell_;
   HostLinks& links_;

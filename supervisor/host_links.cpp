@@ -102,6 +102,7 @@ AgentConnection& HostLinks::make_link(const Host& host) {
                                              std::move(callbacks));
   h.ever_attached = false;
   h.leaving = false;
+  reports_.link_begins(host);
   shell_.tasks.spawn(h.link->run());
   return *h.link;
 }
@@ -225,6 +226,7 @@ void HostLinks::kept_away(const Host& host, std::string why) {
 
 void HostLinks::broke(const Host& host, const Error& error, bool gone) {
   if (gone) reports_.agent_gone(host);
+  reports_.link_begins(host);
   HostLink& h = hosts_[host];
   h.asked.reset();
   if (h.leaving) return;
@@ -276,8 +278,10 @@ awaitable<std::vector<Host>> HostLinks::shut_down(Duration grace, bool is_killed
     if (state.had_agent && !hosts_[host].link) make_link(host).attach(false);
   for (auto& [host, h] : hosts_)
     if (h.link) h.link->shut_down(is_killed ? 0 : milliseconds(grace));
-  const Time begin = io::steady_now();
+  Time begin = io::steady_now();
   for (bool awaits = true; awaits;) {
+    // An agent ends when its output has come.
+    if (shell_.volume.is_output_moving()) begin = io::steady_now();
     awaits = std::any_of(hosts_.begin(), hosts_.end(), [&](const auto& entry) {
       const auto& link = entry.second.link;
       if (!link || link->ended()) return false;

@@ -54,9 +54,11 @@ class HostLinks {
   void attach(const Host& host, bool start);
   /// The agent stops everything and ends.
   void release(const Host& host);
+  /// False: the link is down, and the message is dropped.
   template <class Message>
-  void send(const Host& host, const Message& message) {
-    if (HostLink& h = hosts_[host]; h.link) h.link->send(message);
+  bool send(const Host& host, const Message& message) {
+    HostLink& h = hosts_[host];
+    return h.link && h.link->send(message);
   }
   /// What the agent answers to CheckFolder, also to the one for activated_program().
   void folder_checked(const Host& host, const FolderChecked& answer);
@@ -68,7 +70,7 @@ class HostLinks {
   /// The job ends: no host is reached any more.
   void stop_reaching() { is_ending_ = true; }
   /// Every agent ends, with `grace` for its processes, or without any if they are killed; waits for
-  /// them. Returns the hosts that did not confirm it.
+  /// them, as long as output comes. Returns the hosts that did not confirm it.
   io::awaitable<std::vector<Host>> shut_down(Duration grace, bool is_killed);
 
   [[nodiscard]] const std::map<Host, HostLink>& all() const { return hosts_; }

@@ -103,15 +103,17 @@ class Loop final : public Supervisor {
                         .journal_limit = options_.journal_limit}),
         event_log_(console_, [this](const std::string& line) { files_.add_event(line); }),
         changes_(executor_),
-        output_(volume_,
-                {.folder = io::job_files_dir(spec_) + "/logs",
-                 .prefix = spec_.prefix,
-                 .shown = spec_.shown_output,
-                 .workers = spec_.workers.size(),
-                 .limit = spec_.log_limit},
-                [this](bool is_stderr, std::string_view text) {
-                  if (!spec_.quiet) control_.console(text, is_stderr);
-                }),
+        output_(
+            volume_,
+            {.folder = io::job_files_dir(spec_) + "/logs",
+             .prefix = spec_.prefix,
+             .shown = spec_.shown_output,
+             .workers = spec_.workers.size(),
+             .limit = spec_.log_limit},
+            [this](bool is_stderr, std::string_view text) {
+              if (!spec_.quiet) control_.console(text, is_stderr);
+            },
+            [this](const Host& host, const OutputRoom& room) { return links_.send(host, room); }),
         links_(shell_, *backend_, reports_, options_.sync),
         gate_(shell_),
         prepares_(shell_, links_, output_, gate_),
@@ -160,6 +162,7 @@ class Loop final : public Supervisor {
   void kill(std::string why) override {
     stop(std::move(why));
     is_killed_ = true;
+    volume_.make_haste();
     links_.kill_all();
   }
 
@@ -505,8 +508,8 @@ class Loop final : public Supervisor {
         return act(Note{
             Note::Kind::kFailure, "output_delayed",
             fmt::format("the shared volume is slow: {:.1f} MB of output wait to be written to {} "
-                        "file(s), the oldest for {:.0f} s; when there is no room for more, the "
-                        "oldest is dropped",
+                        "file(s), the oldest for {:.0f} s; who writes more waits, unless the "
+                        "volume takes nothing at all: then the oldest is dropped",
                         static_cast<double>(waiting.output_bytes) / 1e6, waiting.appends,
                         seconds(waiting.output_age))});
       case OutputDelay::News::kOver:

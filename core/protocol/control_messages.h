@@ -22,7 +22,7 @@
 
 namespace dt {
 
-inline constexpr std::uint16_t kProtocolVersion = 3;
+inline constexpr std::uint16_t kProtocolVersion = 4;
 
 enum class Role : std::uint8_t {
   kServer = 0,
@@ -128,6 +128,18 @@ struct AskProcess {
   ProcessId process;
 };
 
+/// How many bytes of output (Output::bytes) the agent may send in all over this link. Comes again
+/// about once a second while little of it is unused: without, or while the shared volume stalls, no
+/// process is to wait for it.
+struct OutputRoom {
+  static constexpr std::uint16_t kType = 13;
+  std::uint64_t bytes = 0;
+  bool is_stalled = false;  ///< The shared volume takes nothing.
+};
+
+/// The room before the first OutputRoom.
+inline constexpr std::uint64_t kFirstOutputRoom = std::uint64_t{32} << 10;
+
 /// Asks whether processes can start in a folder of the host. Answered by FolderChecked, as soon as
 /// the folder's file system answers.
 struct CheckFolder {
@@ -187,6 +199,14 @@ struct ProcessExited {
   static constexpr std::uint16_t kType = 35;
   ProcessId process;
   ExitStatus status;
+  bool has_output = false;  ///< More of it comes, and then OutputEnded: it waits for room.
+};
+
+/// Why output is missing.
+enum class OutputLoss : std::uint8_t {
+  kLink = 0,        ///< The link was down, or took nothing.
+  kVolume = 1,      ///< The shared volume took nothing.
+  kSupervisor = 2,  ///< There was none, or it gave no room.
 };
 
 /// Bytes a process wrote, in order, cut anywhere.
@@ -198,6 +218,13 @@ struct Output {
   std::uint64_t lost_before = 0;  ///< Bytes the bounded spool had to drop before these.
   /// Position of the first byte in the process's whole output, both streams.
   std::uint64_t offset = 0;
+  OutputLoss why_lost = OutputLoss::kLink;  ///< If any was.
+};
+
+/// All output of a process whose exit came before it.
+struct OutputEnded {
+  static constexpr std::uint16_t kType = 55;
+  ProcessId process;
 };
 
 /// A frame from the process's own connection.
@@ -303,6 +330,8 @@ struct Usage {
   /// Resident memory of each process and those below it, in bytes; pages that they share count once
   /// for each.
   std::vector<std::pair<ProcessId, std::uint64_t>> resident;
+  /// Processes that have not run freely for 10 s: their output has to wait.
+  std::vector<ProcessId> held;
 };
 
 // ---------------------------------------------------------------- process <-> its agent

@@ -118,7 +118,7 @@ class Agent {
       if (!frame || channel != link_.channel()) break;  // replaced: its messages are ignored
       link_.on_message(io::steady_now());
       auto done = handle_as<AgentHello, StartProcess, StopProcess, AckExit, AskProcess, CheckFolder,
-                            ToProcess, Shutdown>(*frame);
+                            OutputRoom, ToProcess, Shutdown>(*frame);
       if (!done) {
         count_dropped(done.error());
         break;
@@ -160,6 +160,7 @@ class Agent {
   }
 
   void attach(Channel channel, const AgentHello& hello) {
+    const bool is_new = hello.term != link_.term();
     link_.attach(std::move(channel), hello, io::steady_now());
     kept_out_sent_ = {};
     gpu_health_sent_ = {};
@@ -167,7 +168,7 @@ class Agent {
       if (const auto process = processes_.find(id)) process->output.spool.rewind(offset);
     link_.send(state());
     send_notice(true);
-    output_.wake();
+    output_.attached(is_new);
   }
 
   awaitable<void> serve_process(Channel channel, ProcessPtr process) {
@@ -241,6 +242,8 @@ class Agent {
 
   void handle(const CheckFolder& question) { tasks_.spawn(check_folder(question.folder)); }
 
+  void handle(const OutputRoom& room) { output_.take(room); }
+
   void handle(const ToProcess& message) {
     const auto process = processes_.find(message.process);
     if (process && !process->exit()) process->mailbox.deliver(message.type, message.body);
@@ -255,6 +258,7 @@ class Agent {
     state.incarnation = incarnation_;
     state.place = place();
     for (const auto& [id, process] : processes_) {
+      if (processes_.acknowledged(id)) continue;  // nothing but output is left of it
       ProcessReport report;
       report.process = id;
       report.pid = process->pid();
@@ -295,6 +299,7 @@ class Agent {
       for (const auto& [id, process] : processes_)
         if (link_.is_attached() && process->is_running() && !process->is_reaped())
           usage.resident.emplace_back(id, io::resident_bytes(process->pid(), forkers));
+      usage.held = output_.held();
       if (!usage.resident.empty()) link_.send(usage);
     }
   }
@@ -563,10 +568,12 @@ class Agent {
   }
 
   awaitable<void> wait_until_sent() {
-    const auto deadline = Clock::now() + kFarewellDeadline;
+    auto deadline = Clock::now() + kFarewellDeadline;
     while (link_.is_attached() && Clock::now() < deadline &&
-           (link_.channel()->queued_bytes() > 0 || !processes_.all_sent()))
+           (link_.channel()->queued_bytes() > 0 || !processes_.all_sent())) {
       co_await io::sleep_for(2ms);
+      if (output_.is_moving() && stop_grace_ms_ > 0) deadline = Clock::now() + kFarewellDeadline;
+    }
   }
 
   asio::any_io_executor executor_;

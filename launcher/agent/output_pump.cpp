@@ -1,5 +1,7 @@
 #include "launcher/agent/output_pump.h"
 
+#include <algorithm>
+
 namespace dt::launcher {
 namespace {
 
@@ -7,10 +9,13 @@ using Clock = std::chrono::steady_clock;
 using io::awaitable;
 using io::tok;
 
-/// While the supervisor takes output, a spool fuller than this makes its process wait. After
-/// kStalledLink without progress the oldest output is dropped instead: output never stops training.
+/// While the supervisor takes output, a spool fuller than this makes its process wait. Without a
+/// sign of that for kStill the oldest output is dropped instead: it never stops training.
 constexpr std::size_t kEnough = kSpoolBytes / 2;
-constexpr auto kStalledLink = std::chrono::milliseconds(500);
+constexpr auto kStill = std::chrono::seconds(3);
+/// An exit comes before the rest of its process's output if that takes longer to be sent.
+constexpr auto kExitWaits = std::chrono::seconds(1);
+constexpr auto kHeldLong = std::chrono::seconds(10);
 /// Output waiting in the link's queue; small, so that a Beat behind it is not late.
 constexpr std::size_t kLinkWindow = std::size_t{256} << 10;
 
@@ -22,7 +27,7 @@ awaitable<void> OutputPump::read(ProcessPtr process, bool is_stderr) {
   for (;;) {
     auto [ec, n] = co_await pipe.async_read_some(io::asio::buffer(buffer), tok);
     if (ec) break;
-    process->output.push(is_stderr, std::string_view(buffer).substr(0, n));
+    process->output.push(is_stderr, std::string_view(buffer).substr(0, n), why_lost());
     wake();
     co_await wait_for_room(process, is_stderr);
   }
@@ -31,12 +36,48 @@ awaitable<void> OutputPump::read(ProcessPtr process, bool is_stderr) {
 }
 
 awaitable<void> OutputPump::wait_for_room(ProcessPtr process, bool is_stderr) {
-  while (link_->is_attached() && process->output.spool.bytes() > kEnough && !process->is_reaped() &&
-         Clock::now() < link_moved_ + kStalledLink) {
-    auto& room = process->output.room[is_stderr];
-    room.expires_at(link_moved_ + kStalledLink);
+  ProcessOutput& output = process->output;
+  while (is_moving() && output.spool.bytes() > kEnough && !process->is_reaped()) {
+    if (!output.held_since) output.held_since = Clock::now();
+    auto& room = output.room[is_stderr];
+    room.expires_at(moved_at_ + kStill);
     co_await room.async_wait(tok);
   }
+}
+
+void OutputPump::attached(bool is_new_supervisor) {
+  room_ = {kFirstOutputRoom};
+  sent_ = 0;
+  moved_at_ = Clock::now();
+  for (const auto& [id, process] : *processes_)
+    if (is_new_supervisor) process->output.spool.link_was_down(OutputLoss::kSupervisor);
+  wake();
+}
+
+void OutputPump::take(const OutputRoom& room) {
+  room_ = room;
+  if (!room.is_stalled) moved_at_ = Clock::now();
+  for (const auto& [id, process] : *processes_)
+    if (room.is_stalled) process->output.wake_readers();
+  wake();
+}
+
+bool OutputPump::is_moving() const {
+  return !room_.is_stalled && Clock::now() < moved_at_ + kStill;
+}
+
+OutputLoss OutputPump::why_lost() const {
+  if (!link_->is_attached()) return OutputLoss::kLink;
+  if (room_.is_stalled) return OutputLoss::kVolume;
+  return sent_ < room_.bytes ? OutputLoss::kLink : OutputLoss::kSupervisor;
+}
+
+std::vector<ProcessId> OutputPump::held() const {
+  std::vector<ProcessId> out;
+  for (const auto& [id, process] : *processes_)
+    if (const auto since = process->output.held_since; since && Clock::now() - *since >= kHeldLong)
+      out.push_back(id);
+  return out;
 }
 
 awaitable<void> OutputPump::run() {
@@ -44,22 +85,23 @@ awaitable<void> OutputPump::run() {
     const Channel link = link_->channel();
     const bool sent = link && send_from_each(link);
     const bool is_full = link && link->queued_bytes() >= kLinkWindow;
-    if (link && !is_full) link_moved_ = Clock::now();
-    if (is_full)
+    if (is_full) {
       co_await link->flush();
-    else if (!sent)
+    } else if (!sent) {
+      wake_.expires_after(kExitWaits);
       co_await wake_.async_wait(tok);
+    }
   }
 }
 
 bool OutputPump::send_from_each(const Channel& link) {
   bool sent = false;
-  auto next = processes_->after(last_served_);
-  for (std::size_t n = processes_->size(); n > 0; --n, ++next) {
+  for (std::size_t n = processes_->size(); n > 0; --n) {
     if (link->queued_bytes() >= kLinkWindow) break;
-    if (next == processes_->end()) next = processes_->begin();
-    last_served_ = next->first;
-    sent |= send_piece(*next->second);
+    const ProcessPtr next =
+        processes_->after(last_served_)->second;  // it may be the last word of it
+    last_served_ = next->id();
+    sent |= send_piece(*next);
   }
   return sent;
 }
@@ -67,28 +109,44 @@ bool OutputPump::send_from_each(const Channel& link) {
 bool OutputPump::send_piece(Process& process) {
   // ProcessStarted comes before its output.
   if (!process.is_running() && !process.exit()) return false;
-  if (!process.output.spool.empty()) {
+  ProcessOutput& output = process.output;
+  const bool has_more = !output.spool.empty();
+  if (has_more && sent_ < room_.bytes)
     send_output(process);
-    return true;
-  }
-  if (!process.exit() || process.exit_sent) return false;
-  send_exit(process);
+  else if (process.exit() && !process.exit_sent &&
+           (!has_more || Clock::now() > process.ended_at() + kExitWaits))
+    send_exit(process);
+  else if (output.comes_after_exit && !has_more)
+    send_output_end(process);
+  else
+    return false;
   return true;
 }
 
 void OutputPump::send_output(Process& process) {
-  auto piece = process.output.spool.pop();
+  ProcessOutput& output = process.output;
+  auto piece = output.spool.pop(std::min<std::uint64_t>(Spool::kPieceSize, room_.bytes - sent_));
+  sent_ += piece.bytes.size();
+  moved_at_ = Clock::now();
   link_->send(Output{process.id(), piece.is_stderr, std::move(piece.bytes), piece.lost_before,
-                     piece.offset});
-  process.output.wake_readers();
+                     piece.offset, piece.why_lost});
+  if (output.spool.bytes() < kEnough / 2) output.held_since.reset();
+  output.wake_readers();
 }
 
 void OutputPump::send_exit(Process& process) {
   process.exit_sent = true;
+  process.output.comes_after_exit = !process.output.spool.empty();
   if (process.failure().empty())
-    link_->send(ProcessExited{process.id(), *process.exit()});
+    link_->send(ProcessExited{process.id(), *process.exit(), process.output.comes_after_exit});
   else
     link_->send(ProcessFailed{process.id(), process.failure()});
+}
+
+void OutputPump::send_output_end(Process& process) {
+  process.output.comes_after_exit = false;
+  link_->send(OutputEnded{process.id()});
+  processes_->output_ended(process.id());
 }
 
 }  // namespace dt::launcher

@@ -80,9 +80,9 @@ ProcessOutput::ProcessOutput(const asio::any_io_executor& executor)
       pipes{Descriptor(executor), Descriptor(executor)},
       room{asio::steady_timer(executor), asio::steady_timer(executor)} {}
 
-void ProcessOutput::push(bool is_stderr, std::string_view bytes) {
+void ProcessOutput::push(bool is_stderr, std::string_view bytes, OutputLoss why_lost) {
   constexpr std::size_t kMostErrors = std::size_t{4} << 10;
-  spool.push(is_stderr, bytes);
+  spool.push(is_stderr, bytes, why_lost);
   if (!is_stderr) return;
   last_errors.append(bytes.substr(bytes.size() - std::min(bytes.size(), kMostErrors)));
   if (last_errors.size() > kMostErrors) last_errors.erase(0, last_errors.size() - kMostErrors);
@@ -222,6 +222,7 @@ std::string Process::take_error_file() const {
 
 void Process::finish(ExitStatus status) {
   exit_ = status;
+  ended_at_ = Clock::now();
   mailbox.drop_waiting();
   seen_below_.clear();
 }

@@ -38,7 +38,7 @@ inline constexpr std::size_t kSpoolBytes = std::size_t{8} << 20;
 /// stdout (0) and stderr (1), from the pipes to the spool.
 struct ProcessOutput {
   explicit ProcessOutput(const io::asio::any_io_executor& executor);
-  void push(bool is_stderr, std::string_view bytes);
+  void push(bool is_stderr, std::string_view bytes, OutputLoss why_lost);
   /// Wakes readers that wait for room in the spool.
   void wake_readers();
 
@@ -47,6 +47,9 @@ struct ProcessOutput {
   std::array<io::asio::posix::stream_descriptor, 2> pipes;
   std::array<io::asio::steady_timer, 2> room;
   int open_pipes = 0;  ///< That are still read.
+  /// Since when its readers have to wait again and again; nothing: they do not.
+  std::optional<std::chrono::steady_clock::time_point> held_since;
+  bool comes_after_exit = false;  ///< The exit was sent before all of it, and it has not ended.
 };
 
 class Process : public std::enable_shared_from_this<Process> {
@@ -94,6 +97,7 @@ class Process : public std::enable_shared_from_this<Process> {
   [[nodiscard]] const std::string& failure() const { return failure_; }
   /// Set when all of it has ended and its pipes are drained.
   [[nodiscard]] const std::optional<ExitStatus>& exit() const { return exit_; }
+  [[nodiscard]] std::chrono::steady_clock::time_point ended_at() const { return ended_at_; }
   /// One of its streams has ended.
   void stream_ended() { streams_changed_.cancel(); }
 
@@ -121,6 +125,7 @@ class Process : public std::enable_shared_from_this<Process> {
   bool reaped_ = false;
   std::string failure_;
   std::optional<ExitStatus> exit_;
+  std::chrono::steady_clock::time_point ended_at_{};
   bool stopping_ = false;
   std::chrono::steady_clock::time_point kill_at_ = std::chrono::steady_clock::time_point::max();
   std::vector<io::Fd> seen_below_;  ///< Its descendants when its stop began.

@@ -28,7 +28,11 @@ void Processes::acknowledge(ProcessId id) {
   const auto found = all_.find(id);
   if (found == all_.end() || !found->second->exit()) return;
   acknowledged_[id] = *found->second->exit();
-  all_.erase(found);
+  if (!found->second->output.comes_after_exit) all_.erase(found);
+}
+
+void Processes::output_ended(ProcessId id) {
+  if (acknowledged_.contains(id)) all_.erase(id);
 }
 
 const ExitStatus* Processes::acknowledged(ProcessId id) const {

@@ -20,8 +20,11 @@ class Processes {
   /// The one after `id`, the first one after the last; end() only if there is none.
   [[nodiscard]] Map::const_iterator after(ProcessId id) const;
 
-  /// Drops a process that has ended. Its exit stays known: an id never starts twice.
+  /// Drops a process that has ended, once its output is sent. Its exit stays known: an id never
+  /// starts twice.
   void acknowledge(ProcessId id);
+  /// The output that came after the exit is sent.
+  void output_ended(ProcessId id);
   /// The acknowledged exit; null: none.
   [[nodiscard]] const ExitStatus* acknowledged(ProcessId id) const;
 

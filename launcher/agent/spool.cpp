@@ -12,7 +12,7 @@ std::size_t cost(const Spool::Piece& piece) { return piece.bytes.size() + 64; }
 
 }  // namespace
 
-void Spool::push(bool is_stderr, std::string_view bytes) {
+void Spool::push(bool is_stderr, std::string_view bytes, OutputLoss why_lost) {
   while (!bytes.empty()) {
     const bool joins = !waiting_.empty() && waiting_.back().is_stderr == is_stderr &&
                        waiting_.back().bytes.size() < kPieceSize;
@@ -26,18 +26,28 @@ void Spool::push(bool is_stderr, std::string_view bytes) {
     written_ += n;
     waiting_bytes_ += n;
     bytes.remove_prefix(n);
-    while (waiting_bytes_ > max_bytes_ && waiting_.size() > 1) {
+    while (waiting_bytes_ > max_bytes_ + rewound_bytes_ && waiting_.size() > 1) {
+      why_lost_ = why_lost;
       waiting_bytes_ -= cost(waiting_.front());
       waiting_.pop_front();
     }
   }
 }
 
-Spool::Piece Spool::pop() {
-  Piece piece = std::move(waiting_.front());
-  waiting_.pop_front();
-  waiting_bytes_ -= cost(piece);
+Spool::Piece Spool::pop(std::size_t most) {
+  Piece& first = waiting_.front();
+  waiting_bytes_ -= cost(first);
+  Piece piece = std::move(first);
+  if (piece.bytes.size() <= most) {
+    waiting_.pop_front();
+  } else {
+    first = {piece.is_stderr, piece.bytes.substr(most), piece.offset + most, 0};
+    waiting_bytes_ += cost(first);
+    piece.bytes.resize(most);
+  }
+  if (waiting_bytes_ <= max_bytes_) rewound_bytes_ = 0;
   piece.lost_before = piece.offset - std::exchange(position_, piece.end());
+  piece.why_lost = why_lost_;
   kept_.push_back(piece);
   kept_bytes_ += cost(piece);
   while (kept_bytes_ > max_kept_) {
@@ -59,6 +69,7 @@ void Spool::rewind(std::uint64_t offset) {
       piece.offset = offset;
     }
     waiting_bytes_ += cost(piece);
+    rewound_bytes_ += cost(piece);
     waiting_.push_front(std::move(piece));
   }
 }

@@ -416,6 +416,12 @@ void find_activated(io::JobSpec& spec) {
   }
 }
 
+/// From a file, or another program; a terminal and /dev/null are devices.
+bool is_redirected(int fd) {
+  struct stat info {};
+  return ::fstat(fd, &info) == 0 && !S_ISCHR(info.st_mode);
+}
+
 /// What the options ask for, where it is planned.
 struct Planned {
   io::JobSpec spec;
@@ -465,8 +471,10 @@ CheckOutcome check(const Options& options, const Planned& job) {
 int run(const std::vector<std::string>& words) {
   const auto cwd = present_folder();
   if (!cwd) return refuse(cwd.error());
-  const Environment environment{
-      .cwd = *cwd, .variable = variable, .version = version_text("dtlaunch")};
+  const Environment environment{.cwd = *cwd,
+                                .variable = variable,
+                                .version = version_text("dtlaunch"),
+                                .has_input = is_redirected(STDIN_FILENO)};
   if (words.empty()) {
     fmt::print(stderr, "{}", kFirstWords);
     return kExitUsage;

@@ -429,6 +429,10 @@ void complete(Mistake& mistake, Options& options, const io::Given& given, const 
   if (options.action == Action::kCheck && options.spec.command.empty()) return;
   if (options.spec.command.empty() || options.spec.command.front().empty())
     refuse(mistake, "the command to run is missing: dtlaunch [-n N] [options] command [arguments]");
+  if (env.has_input && std::ranges::count(options.spec.command, "-") > 0)
+    refuse(mistake,
+           "no worker gets dtlaunch's standard input (theirs is /dev/null): instead of \"-\" give "
+           "the name of a file that all hosts see");
 }
 
 }  // namespace

@@ -52,7 +52,8 @@ struct Options {
 struct Environment {
   std::string cwd;  ///< Absolute.
   std::function<std::optional<std::string>(const std::string&)> variable;
-  std::string version;  ///< What --version prints.
+  std::string version;     ///< What --version prints.
+  bool has_input = false;  ///< Standard input comes from a file or another program.
 };
 
 /// Understands the words after the program's name. Options end at the first word that is neither an

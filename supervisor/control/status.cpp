@@ -152,7 +152,9 @@ json worker_json(const StatusInput& in, WorkerId id, const Worker& w, bool leave
              {"state", name(w.state)},
              {"why", !w.why.empty() ? w.why
                      : leaves_next  ? "leaves at the next epoch"
-                                    : why_not_yet(in, w)},
+                     : notes_of(in, process).is_held
+                         ? "writes more output than the shared volume takes, and waits for it"
+                         : why_not_yet(in, w)},
              {"leaves_next", leaves_next},
              {"pid", notes_of(in, process).pid},
              {"steps_per_s", or_null(seen.steps_per_s)},

@@ -87,6 +87,7 @@ struct ProcessNotes {
                        ///< ServerReady).
   std::string device_note;
   std::string last_words;  ///< Why it gave up, in its own words.
+  bool is_held = false;    ///< It has to wait: its output comes faster than the volume takes it.
 };
 
 /// What the agent of a host has reported of itself and its machine.

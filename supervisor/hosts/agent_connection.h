@@ -53,10 +53,11 @@ class AgentConnection {
   io::awaitable<void> run();
   /// Reaches the agent; starts one if `start` and none runs. No effect if the link is up.
   void attach(bool start);
-  /// Queues a message; drops it if the link is down (the agent's report shows what it missed).
+  /// Queues a message; false if the link is down: it is dropped (the agent's report shows what it
+  /// missed).
   template <class Message>
-  void send(const Message& message) {
-    if (up_) channel_->send(message);
+  bool send(const Message& message) {
+    return up_ && channel_->send(message);
   }
   /// The agent stops its processes and ends; then the link ends. A link that is being made
   /// continues until it can send that, or finds no agent, or is cancelled: behind a connection that

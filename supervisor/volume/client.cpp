@@ -75,6 +75,7 @@ struct VolumeClient::Entry {
   bool begun = false;   ///< Was given to a helper.
   bool again = false;   ///< May be given to the next helper when one died over it.
   bool is_output = false;
+  std::size_t output_bytes = 0;
   int tries = 0;
 };
 
@@ -148,6 +149,18 @@ awaitable<void> VolumeClient::work() {
   finish(*entry, std::move(reply));
 }
 
+bool VolumeClient::has_output() const {
+  return !output_.empty() || (current_ && current_->is_output);
+}
+
+bool VolumeClient::is_output_stalled() const {
+  return has_output() && motion_.is_stalled(io::steady_now());
+}
+
+bool VolumeClient::is_output_moving() const {
+  return has_output() && !has_haste_ && !motion_.is_stalled(io::steady_now());
+}
+
 bool VolumeClient::is_idle() const { return !current_ && requests_.empty() && output_.empty(); }
 
 std::shared_ptr<VolumeClient::Entry> VolumeClient::next() {
@@ -165,6 +178,7 @@ std::shared_ptr<VolumeClient::Entry> VolumeClient::next() {
 
 std::shared_ptr<VolumeClient::Entry> VolumeClient::output_entry(OutputQueue::Append append) {
   requests_in_a_row_ = 0;
+  const std::size_t bytes = append.bytes.size() - append.mark;
   VolumeRequest request{.op = VolumeOp::kAppend,
                         .path = std::move(append.path),
                         .bytes = std::move(append.bytes),
@@ -173,6 +187,7 @@ std::shared_ptr<VolumeClient::Entry> VolumeClient::output_entry(OutputQueue::App
   auto entry = std::make_shared<Entry>(executor_, std::move(request), append.since);
   entry->awaited = false;
   entry->is_output = true;
+  entry->output_bytes = bytes;
   entry->again = true;  // better a batch of output twice than lost
   return entry;
 }
@@ -266,9 +281,14 @@ void VolumeClient::forget(const Entry& entry) {
 void VolumeClient::finish(Entry& entry, Result<VolumeReply> outcome) {
   if (!entry.awaited && !outcome && on_append_error)
     on_append_error(entry.request.path, outcome.error());
+  if (entry.is_output && !outcome)
+    output_.lose(entry.request.path, entry.output_bytes, outcome.error().message);
   entry.outcome.emplace(std::move(outcome));
   entry.done.cancel();
   forget(entry);
+  if (!entry.is_output) return;
+  motion_.moved(io::steady_now());
+  if (on_output_done) on_output_done(entry.request.path, entry.output_bytes);
 }
 
 void VolumeClient::enqueue(std::shared_ptr<Entry> entry) {
@@ -278,7 +298,9 @@ void VolumeClient::enqueue(std::shared_ptr<Entry> entry) {
 
 void VolumeClient::queue_append(const std::string& path, std::string bytes, std::uint64_t limit) {
   if (stopped_) return;
-  output_.add(path, std::move(bytes), limit, io::steady_now());
+  if (!has_output()) motion_.began(io::steady_now());
+  for (const auto& dropped : output_.add(path, std::move(bytes), limit, io::steady_now()))
+    if (on_output_done) on_output_done(dropped.path, dropped.bytes.size());
   wake_.cancel();
 }
 
@@ -410,9 +432,10 @@ VolumeClient::Waiting VolumeClient::waiting() const {
 }
 
 awaitable<bool> VolumeClient::drain(Duration limit) {
-  const auto until = std::chrono::steady_clock::now() + limit;
+  auto until = std::chrono::steady_clock::now() + limit;
   asio::steady_timer timer(executor_);
   while (!is_idle() && !stopped_ && std::chrono::steady_clock::now() < until) {
+    if (is_output_moving()) until = std::chrono::steady_clock::now() + limit;
     timer.expires_after(5ms);
     auto [ec] = co_await timer.async_wait(tok);
     if (ec) break;

@@ -38,7 +38,8 @@ class VolumeClient {
   struct Options {
     std::vector<std::string> helper;  ///< Program and arguments; socket on stdin, hints on stdout.
     Duration deadline = std::chrono::seconds(10);
-    std::size_t queue_limit = std::size_t{8} << 20;  ///< Bytes of memory for waiting output.
+    /// Bytes of memory for waiting output: more than OutputCredit lets wait.
+    std::size_t queue_limit = std::size_t{128} << 20;
   };
 
   VolumeClient(io::asio::any_io_executor executor, Options options);
@@ -91,10 +92,19 @@ class VolumeClient {
 
   std::function<void()> on_hint;
   std::function<void(const std::string& path, const Error&)> on_append_error;
+  /// So many bytes of queue_append do not wait any more: they are written, or lost.
+  std::function<void(const std::string& path, std::size_t bytes)> on_output_done;
 
   /// How long the current request has been waiting for the volume; 0 without one.
   [[nodiscard]] Duration stalled_for() const;
   [[nodiscard]] std::uint64_t dropped_bytes() const { return output_.dropped_bytes(); }
+
+  /// Output waits, and none of it was taken for OutputMotion::kStall.
+  [[nodiscard]] bool is_output_stalled() const;
+  /// Output waits, and is taken: at the end it is worth waiting for, unless there is haste.
+  [[nodiscard]] bool is_output_moving() const;
+  [[nodiscard]] Duration last_output_stall() const { return motion_.last_stall(); }
+  void make_haste() { has_haste_ = true; }
 
   /// What waits for the volume, with what it is working on.
   struct Waiting {
@@ -106,7 +116,8 @@ class VolumeClient {
   };
   [[nodiscard]] Waiting waiting() const;
 
-  /// Waits until everything queued is done, at most `limit`; false if it is not.
+  /// Waits until everything queued is done, at most `limit` and as long as is_output_moving();
+  /// false if it is not.
   io::awaitable<bool> drain(Duration limit);
   /// The current helper's pid; -1 if none runs. For tests.
   [[nodiscard]] int helper_pid() const;
@@ -133,6 +144,7 @@ class VolumeClient {
   void enqueue(std::shared_ptr<Entry> entry);
   void forget(const Entry& entry);
   [[nodiscard]] bool is_idle() const;
+  [[nodiscard]] bool has_output() const;
   /// What comes next by the order above; is_idle() is false.
   [[nodiscard]] std::shared_ptr<Entry> next();
   [[nodiscard]] std::shared_ptr<Entry> output_entry(OutputQueue::Append append);
@@ -143,6 +155,8 @@ class VolumeClient {
   Options options_;
   std::deque<std::shared_ptr<Entry>> requests_;
   OutputQueue output_;
+  OutputMotion motion_;
+  bool has_haste_ = false;
   std::shared_ptr<Entry> current_;  ///< Taken from its queue; a helper works on it or did.
   int requests_in_a_row_ = 0;       ///< Since the last output, while some waits.
   std::shared_ptr<Helper> helper_;

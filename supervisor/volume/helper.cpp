@@ -165,14 +165,15 @@ Outcome<VolumeReply> make_link(const VolumeRequest& q) {
   return failed;
 }
 
-/// With a given size, repeating it is harmless: bytes of an earlier try count.
+/// With a given size, repeating it is harmless: bytes of an earlier try count. Elsewhere a part
+/// that could be written is taken back, so that what is missing is known.
 Outcome<VolumeReply> append(const VolumeRequest& q) {
   const Fd fd(::open(q.path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (!fd) return trouble("open", q.path);
   std::string_view rest = q.bytes;
+  struct stat now {};
+  if (::fstat(fd.get(), &now) != 0) return trouble("stat", q.path);
   if (q.number != kAnySize) {
-    struct stat now {};
-    if (::fstat(fd.get(), &now) != 0) return trouble("stat", q.path);
     if (::lseek(fd.get(), static_cast<off_t>(q.number), SEEK_SET) < 0)
       return trouble("seek in", q.path);
     auto there = read_some(fd.get(), q.bytes.size() + 1, q.path);
@@ -182,9 +183,11 @@ Outcome<VolumeReply> append(const VolumeRequest& q) {
           Trouble{kConflict, fmt::format("{} was changed by someone else", q.path)});
     rest.remove_prefix(there->size());
   }
-  if (auto done = write_all(fd.get(), rest, q.path); !done) return tl::unexpected(done.error());
+  if (auto done = write_all(fd.get(), rest, q.path); !done) {
+    if (q.number == kAnySize) static_cast<void>(::ftruncate(fd.get(), now.st_size) == 0);
+    return tl::unexpected(done.error());
+  }
   if (q.sync && ::fsync(fd.get()) != 0) return trouble("sync", q.path);
-  struct stat now {};
   if (q.limit > 0 && ::fstat(fd.get(), &now) == 0 &&
       static_cast<std::uint64_t>(now.st_size) >= q.limit / 2 &&
       ::rename(q.path.c_str(), (q.path + io::kOlder).c_str()) != 0)

@@ -9,6 +9,9 @@
 namespace dt::supervisor {
 namespace {
 
+/// Output of all hosts that may wait for the volume, but for kFirstOutputRoom of each.
+constexpr std::uint64_t kSharedRoom = std::uint64_t{8} << 20;
+
 constexpr Duration kBatchTime = std::chrono::milliseconds(200);
 constexpr std::size_t kBatchBytes = std::size_t{64} << 10;
 
@@ -32,6 +35,17 @@ std::string file_of(ProcessId process, const Host& host) {
 }
 
 }  // namespace
+
+ProcessOutput::ProcessOutput(VolumeClient& volume, Options options, Console console,
+                             OutputCredit::Give give)
+    : volume_(volume),
+      options_(std::move(options)),
+      console_(std::move(console)),
+      credit_(kSharedRoom, std::move(give)) {
+  volume_.on_output_done = [this](const std::string& file, std::size_t bytes) {
+    credit_.written(file, bytes);
+  };
+}
 
 void ProcessOutput::Unshown::add(bool is_stderr, std::string_view line) {
   lines.emplace_back(is_stderr, line);
@@ -62,14 +76,30 @@ void ProcessOutput::see_many() {
   if (is_many_ && !options_.shown && on_lead_alone) on_lead_alone();
 }
 
-void ProcessOutput::write(const dt::Output& message) {
+std::string ProcessOutput::why_lost(const Host& host, OutputLoss why) const {
+  switch (why) {
+    case OutputLoss::kVolume:
+      return fmt::format("the shared volume took nothing for {:.0f} s",
+                         seconds(volume_.last_output_stall()));
+    case OutputLoss::kLink:
+      return fmt::format("the link to {} was down", host);
+    case OutputLoss::kSupervisor:
+      break;
+  }
+  return "the supervisor was away";
+}
+
+void ProcessOutput::write(const Host& host, const dt::Output& message) {
+  if (!streams_.contains(message.process) && message.process.role != Role::kPrepare)
+    open(message.process, host);
   const auto it = streams_.find(message.process);
-  if (it == streams_.end()) return;
+  if (it == streams_.end()) return discard(host, message);
   Stream& stream = it->second;
+  const std::size_t before = stream.collected.size();
   if (message.lost_before > 0)
-    stream.collected +=
-        fmt::format("\n[dtlaunch: {} bytes of output were lost here]\n", message.lost_before);
+    stream.collected += missing_mark(message.lost_before, why_lost(host, message.why_lost));
   stream.collected += message.bytes;
+  credit_.received(host, message.bytes.size(), stream.file, stream.collected.size() - before);
   if (stream.collected.size() >= kBatchBytes) store(stream);
   io::LinePrefixer& lines = message.is_stderr ? stream.err : stream.out;
   show(message.process, stream, message.is_stderr, lines.feed(message.bytes));
@@ -149,6 +179,7 @@ io::awaitable<void> ProcessOutput::run() {
     if (now < batch_at) continue;
     batch_at = now + kBatchTime;
     const bool shows_progress = batches++ % 5 == 0;
+    if (shows_progress) credit_.repeat(volume_.is_output_stalled());
     for (auto& [process, stream] : streams_) {
       store(stream);
       if (!shows_progress) continue;

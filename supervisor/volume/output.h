@@ -19,13 +19,15 @@
 #include "io/job/spec.h"
 #include "io/line_prefixer.h"
 #include "supervisor/volume/line_fold.h"
+#include "supervisor/volume/output_credit.h"
 
 namespace dt::supervisor {
 
 class VolumeClient;
 
-/// One thread. `volume` outlives it. A stalled volume costs bounded memory: the oldest output is
-/// dropped then, and the file reports how much.
+/// One thread. `volume` outlives it. Hosts may send only as much as there is room for: a slow
+/// volume makes processes wait. Where output is missing, the file has a line that tells how much,
+/// and why.
 class ProcessOutput {
  public:
   struct Options {
@@ -39,13 +41,19 @@ class ProcessOutput {
   /// More workers than this are many.
   static constexpr std::size_t kFewWorkers = 4;
 
-  ProcessOutput(VolumeClient& volume, Options options, Console console)
-      : volume_(volume), options_(std::move(options)), console_(std::move(console)) {}
+  ProcessOutput(VolumeClient& volume, Options options, Console console, OutputCredit::Give give);
 
   /// Before a process's first output; harmless if it is open already. Files: worker-3.log,
   /// server-0.log, prepare-<host>.log. Prefix: "[worker 3 10.0.0.7] ".
   void open(ProcessId process, const Host& host);
-  void write(const dt::Output& message);
+  /// Opens it, too, for output that comes after the exit, which an earlier term may have seen.
+  void write(const Host& host, const dt::Output& message);
+  /// Output for no file.
+  void discard(const Host& host, const dt::Output& message) {
+    credit_.received(host, message.bytes.size(), "", 0);
+  }
+  /// The host's link is, or will be, a new one.
+  void link_begins(const Host& host) { credit_.begin(host); }
   /// The process has ended: its last, unfinished line is shown, and every line of it that waits.
   void close(ProcessId process);
   void close_all();
@@ -80,6 +88,7 @@ class ProcessOutput {
     Unshown unshown = {};
   };
   void store(Stream& stream);
+  [[nodiscard]] std::string why_lost(const Host& host, OutputLoss why) const;
   void show(ProcessId process, Stream& stream, bool is_stderr, std::string_view lines);
   void show(const std::vector<LineFold::Line>& lines) const;
   void see_many();
@@ -91,6 +100,7 @@ class ProcessOutput {
   VolumeClient& volume_;
   Options options_;
   Console console_;
+  OutputCredit credit_;
   std::map<ProcessId, Stream> streams_;
   bool is_many_ = false;      ///< There have been many workers.
   std::uint32_t lowest_ = 0;  ///< The lowest id of the workers that run together.

@@ -25,13 +25,18 @@ std::size_t OutputQueue::memory_of(const Append& append) {
   return kPerAppend + append.bytes.capacity() + 2 * append.path.capacity();
 }
 
+std::string missing_mark(std::uint64_t bytes, std::string_view why) {
+  return fmt::format("\n[dtlaunch: {} bytes are missing here: {}]\n", bytes, why);
+}
+
 bool OutputQueue::can_merge(const Append& last, std::size_t more, std::uint64_t limit) const {
   std::uint64_t most = std::min(kMostMerged, most_ / kLeastAppends);
   if (limit > 0) most = std::min(most, limit / kLimitParts);
   return last.limit == limit && last.bytes.size() + more <= most;
 }
 
-void OutputQueue::add(const std::string& path, std::string bytes, std::uint64_t limit, Time now) {
+std::vector<OutputQueue::Append> OutputQueue::add(const std::string& path, std::string bytes,
+                                                  std::uint64_t limit, Time now) {
   bytes_ += bytes.size();
   auto& of_file = files_[path];
   if (!of_file.empty() && can_merge(*of_file.back(), bytes.size(), limit)) {
@@ -44,11 +49,19 @@ void OutputQueue::add(const std::string& path, std::string bytes, std::uint64_t 
     of_file.push_back(std::prev(appends_.end()));
     memory_ += memory_of(appends_.back());
   }
+  std::vector<Append> dropped;
   while (memory_ > most_ && !appends_.empty()) {
-    const Append lost = remove(files_.find(appends_.front().path));
-    dropped_bytes_ += lost.bytes.size();
-    dropped_[lost.path] += lost.bytes.size();
+    dropped.push_back(remove(files_.find(appends_.front().path)));
+    lose(dropped.back().path, dropped.back().bytes.size(), "the shared volume did not take them");
   }
+  return dropped;
+}
+
+void OutputQueue::lose(const std::string& path, std::size_t bytes, const std::string& why) {
+  dropped_bytes_ += bytes;
+  Lost& lost = lost_[path];
+  lost.bytes += bytes;
+  lost.why = why;
 }
 
 OutputQueue::Append OutputQueue::remove(Files::iterator file) {
@@ -66,10 +79,11 @@ OutputQueue::Append OutputQueue::take() { return take(std::string(appends_.front
 
 OutputQueue::Append OutputQueue::take(const std::string& path) {
   Append out = remove(files_.find(path));
-  if (const auto lost = dropped_.extract(out.path))
-    out.bytes.insert(
-        0, fmt::format("[{} bytes are missing here: the shared volume did not take them]\n",
-                       lost.mapped()));
+  if (const auto lost = lost_.extract(out.path)) {
+    const std::string mark = missing_mark(lost.mapped().bytes, lost.mapped().why);
+    out.bytes.insert(0, mark);
+    out.mark = mark.size();
+  }
   return out;
 }
 

@@ -9,10 +9,15 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "core/base/time.h"
 
 namespace dt::supervisor {
+
+/// The line in a file for output that is missing there.
+[[nodiscard]] std::string missing_mark(std::uint64_t bytes, std::string_view why);
 
 /// The output of one file is taken in the order in which it was added. What is added while the
 /// file's last append waits becomes part of that append, up to a bound. Of several files the one
@@ -24,17 +29,22 @@ class OutputQueue {
     std::string bytes;
     std::uint64_t limit = 0;  ///< See VolumeClient::queue_append.
     Time since{};             ///< When its first byte was added.
+    std::size_t mark = 0;     ///< Bytes at its begin that tell what is missing.
   };
 
   /// Longest append that others are merged into. A queue for less memory merges less.
-  static constexpr std::size_t kMostMerged = std::size_t{1} << 20;
+  /// A volume of 0.2 MB/s takes it within OutputMotion::kStall.
+  static constexpr std::size_t kMostMerged = std::size_t{256} << 10;
 
   /// `most`: bytes of memory for what waits, with all that is kept beside the output itself.
   explicit OutputQueue(std::size_t most) : most_(most) {}
 
-  /// Over the bound the oldest appends are dropped: the next one taken of their file begins with a
-  /// line that gives the number of bytes.
-  void add(const std::string& path, std::string bytes, std::uint64_t limit, Time now);
+  /// Over the bound the oldest appends are dropped, as by lose(). Returns them.
+  std::vector<Append> add(const std::string& path, std::string bytes, std::uint64_t limit,
+                          Time now);
+  /// So many bytes of this file are missing: its next append begins with a line that says so, and
+  /// why.
+  void lose(const std::string& path, std::size_t bytes, const std::string& why);
 
   [[nodiscard]] bool empty() const { return appends_.empty(); }
   /// The oldest append; empty() is false.
@@ -63,12 +73,37 @@ class OutputQueue {
   [[nodiscard]] Append remove(Files::iterator file);
 
   std::size_t most_;
-  Appends appends_;                               ///< By the time of their first byte.
-  Files files_;                                   ///< The appends of each file, in order.
-  std::map<std::string, std::uint64_t> dropped_;  ///< By path, not yet reported in the file.
+  Appends appends_;  ///< By the time of their first byte.
+  Files files_;      ///< The appends of each file, in order.
+  struct Lost {
+    std::uint64_t bytes = 0;
+    std::string why;
+  };
+  std::map<std::string, Lost> lost_;  ///< By path, not yet reported in the file.
   std::size_t bytes_ = 0;
   std::size_t memory_ = 0;
   std::uint64_t dropped_bytes_ = 0;
+};
+
+/// Whether the volume takes output. Pure.
+class OutputMotion {
+ public:
+  static constexpr Duration kStall = std::chrono::seconds(2);
+
+  /// Output waits, and none did before.
+  void began(Time now) { moved_at_ = now; }
+  /// An append has ended.
+  void moved(Time now) {
+    if (now - moved_at_ >= kStall) last_stall_ = now - moved_at_;
+    moved_at_ = now;
+  }
+  /// While output waits.
+  [[nodiscard]] bool is_stalled(Time now) const { return now - moved_at_ >= kStall; }
+  [[nodiscard]] Duration last_stall() const { return last_stall_; }
+
+ private:
+  Time moved_at_{};
+  Duration last_stall_{};
 };
 
 /// Whether output waits too long: it begins above one age and is over below a lower one. Pure.

@@ -30,6 +30,16 @@ refused 'hosts file \.: it is a folder' -n 1 -H . true
 refused 'job folder .*/nowhere: there is no such folder' -n 1 --job-dir nowhere true
 refused 'job folder .*/plain: there is no such folder' -n 1 --job-dir plain true
 refused 'UNSET_HERE is not set here' -n 1 --env UNSET_HERE true
+echo 'print("hello")' >train.py
+STATUS=0
+dtlaunch -n 1 -s 0 python3 - <train.py >"$T/input.out" 2>&1 || STATUS=$?
+expect_status 2
+expect_output input 'no worker gets dtlaunch.s standard input .*: instead of "-" give the name of a file'
+cat train.py | dtlaunch -n 1 -s 0 sh -c 'cat; echo "read nothing from $0"' -- >"$T/input.out" 2>&1 || fail "$(output input)"
+expect_output input 'localhost\] read nothing'
+! grep -q hello "$T/input.out" || fail "a worker got dtlaunch's input"
+run input dtlaunch -n 1 -s 0 echo -  # of /dev/null nothing is expected
+expect_status 0
 if [ "$(id -u)" != 0 ]; then
   chmod 000 hosts
   refused 'hosts file hosts: Permission denied' -n 1 -H hosts true

@@ -55,7 +55,7 @@ void read(const wire::Frame& frame) {
   read_as_each<AgentHello, StartProcess, StopProcess, AckExit, ToProcess, Shutdown, AskProcess,
                CheckFolder, FolderChecked, Usage, AgentState, ProcessStarted, ProcessFailed,
                ProcessExited, Output, FromProcess, Beat, Refused, NoAgent, ProcessState, KeptOut,
-               GpuHealth, AgentPlace, Notice>(frame);
+               GpuHealth, AgentPlace, Notice, OutputRoom, OutputEnded>(frame);
   read_as_each<Identify, OpenedKvStore, Arrive, Progress, Figures, ServerReady, CommitAck, Traffic,
                GivingUp, Saved, ErrorFile, Servers, Release, Shrunk, ServerCommit>(frame);
   read_as_each<io::ControlRequest, io::ControlReply, io::Console, io::JobEnded>(frame);

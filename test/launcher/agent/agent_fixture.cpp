@@ -81,6 +81,7 @@ void Link::take(const wire::Frame& frame) {
       const auto output = as(Output());
       (output.is_stderr ? err : out)[output.process] += output.bytes;
       lost[output.process] += output.lost_before;
+      if (output.lost_before > 0) why_lost[output.process] = output.why_lost;
       std::uint64_t& next = received[output.process];
       if (output.offset != next + output.lost_before)
         gaps.push_back(fmt::format("{} -> {}", next, output.offset));
@@ -165,6 +166,7 @@ std::unique_ptr<Link> Site::attach(std::uint64_t term, const std::string& host,
       link->received = before->received;
     }
     link->send(hello);
+    if (room > 0) link->send(OutputRoom{room});
   }
   return link;
 }

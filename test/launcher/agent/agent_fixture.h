@@ -35,6 +35,7 @@ class Link {
   std::map<ProcessId, std::string> out;
   std::map<ProcessId, std::string> err;
   std::map<ProcessId, std::uint64_t> lost;
+  std::map<ProcessId, OutputLoss> why_lost;
   std::map<ProcessId, std::vector<std::int32_t>> started;
   std::map<ProcessId, std::vector<ExitStatus>> exits;  ///< From ProcessExited and AgentState.
   std::map<ProcessId, std::vector<std::string>> failures;
@@ -88,6 +89,7 @@ class Site {
   std::string program = DT_AGENT_PROGRAM;
   std::uint32_t orphan_timeout_ms = 300'000;
   std::uint32_t beat_ms = 50;
+  std::uint64_t room = std::uint64_t{1} << 40;  ///< OutputRoom of each link; 0: none is sent.
 };
 
 inline ProcessId worker(std::uint32_t id) { return {Role::kWorker, id}; }

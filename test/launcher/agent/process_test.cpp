@@ -41,6 +41,68 @@ TEST_CASE("agent: binary output and a 10 MB line arrive byte for byte", "[agent]
   CHECK(link->lost[worker(1)] == 0);
 }
 
+TEST_CASE("agent: output waits for room, its process's exit does not, and it goes on after that",
+          "[agent]") {
+  Site site;
+  site.room = 0;
+  auto link = site.attach();
+  link->send(shell(worker(1), "head -c 100000 /dev/zero | tr '\\0' x; exit 3"));
+  REQUIRE(site.wait([&] { return exited(*link, 1); }));
+  CHECK(link->exits[worker(1)][0].code == 3);
+  CHECK(link->out[worker(1)].size() == kFirstOutputRoom);
+  link->send(ack_of(1));
+  link->send(OutputRoom{50'000});
+  REQUIRE(site.wait([&] { return link->out[worker(1)].size() >= 50'000; }));
+  CHECK(link->out[worker(1)].size() == 50'000);
+  const auto ends = [](const Link& of) {
+    return std::count_if(of.frames.begin(), of.frames.end(),
+                         [](const wire::Frame& f) { return f.type == OutputEnded::kType; });
+  };
+  CHECK(ends(*link) == 0);
+  // A new link begins anew, from the byte that is wanted.
+  auto again = site.attach(1, "node1", {"--start"}, link.get());
+  REQUIRE(site.wait([&] { return again->out[worker(1)].size() >= kFirstOutputRoom; }));
+  CHECK_FALSE(report_of(again->states[0], 1));
+  again->send(OutputRoom{site.room = 1 << 20});
+  REQUIRE(site.wait([&] { return ends(*again) == 1; }));
+  CHECK(again->out[worker(1)] == std::string(50'000, 'x'));
+  CHECK(again->gaps.empty());
+}
+
+TEST_CASE("agent: a process waits while its supervisor gives room, and not on a stalled volume",
+          "[agent]") {
+  Site site;
+  site.room = 0;
+  auto link = site.attach();
+  const auto write = [&](std::uint32_t id) {
+    link->send(
+        shell(worker(id), "head -c 30000000 /dev/zero; : >" + site.folder + "/done; read x"));
+  };
+  const auto has_written = [&] { return std::filesystem::exists(site.folder + "/done"); };
+  write(1);
+  for (int i = 0; i < 8; ++i) {
+    link->send(OutputRoom{kFirstOutputRoom});
+    CHECK_FALSE(site.wait(has_written, 500ms));
+  }
+  link->send(OutputRoom{kFirstOutputRoom, true});
+  REQUIRE(site.wait(has_written));
+  link->send(OutputRoom{std::uint64_t{1} << 40});
+  REQUIRE(site.wait([&] { return exited(*link, 1); }));
+  CHECK(link->why_lost[worker(1)] == OutputLoss::kVolume);
+  CHECK(link->out[worker(1)].size() + link->lost[worker(1)] == 30'000'000);
+
+  // Without any supervisor it goes on, too; the next one is told that there was none.
+  std::filesystem::remove(site.folder + "/done");
+  write(2);
+  REQUIRE(site.wait([&] { return link->started.contains(worker(2)); }));
+  link->close();
+  REQUIRE(site.wait(has_written));
+  auto next = site.attach(2);
+  next->send(OutputRoom{std::uint64_t{1} << 40});
+  REQUIRE(site.wait([&] { return exited(*next, 2); }));
+  CHECK(next->why_lost[worker(2)] == OutputLoss::kSupervisor);
+}
+
 TEST_CASE("agent: environment and arguments arrive intact, with the agent's own marks", "[agent]") {
   Site site;
   auto link = site.attach();

@@ -56,6 +56,25 @@ TEST_CASE("spool: what was handed out comes again from the byte that is wanted",
   CHECK(spool.empty());
 }
 
+TEST_CASE("spool: a piece can be cut, and what comes again takes no room from what is new",
+          "[launcher]") {
+  Spool spool(100'000, 100'000);
+  spool.push(false, std::string(60'000, 'a'));
+  CHECK(spool.pop(10).bytes == std::string(10, 'a'));
+  auto piece = spool.pop();
+  CHECK(piece.offset == 10);
+  CHECK(piece.bytes.size() == 59'990);
+  spool.push(true, std::string(90'000, 'b'), dt::OutputLoss::kVolume);
+  spool.rewind(0);
+  spool.push(true, std::string(9000, 'c'), dt::OutputLoss::kVolume);
+  CHECK(spool.pop().bytes == std::string(10, 'a'));
+  CHECK(spool.pop().bytes == std::string(59'990, 'a'));
+  spool.push(true, std::string(90'000, 'd'), dt::OutputLoss::kVolume);
+  piece = spool.pop();
+  CHECK(piece.lost_before > 0);
+  CHECK(piece.why_lost == dt::OutputLoss::kVolume);
+}
+
 TEST_CASE("spool: what is no longer kept counts as lost", "[launcher]") {
   Spool spool(1 << 20, 100);
   spool.push(false, "first");

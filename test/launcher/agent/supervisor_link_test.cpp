@@ -199,6 +199,7 @@ TEST_CASE("agent: output without a reader never blocks the process and is bounde
   REQUIRE(site.wait([&] { return link->out[worker(1)].ends_with(end); }));
   CHECK(total(*link) == 30'000'001 + 8);
   CHECK(link->lost[worker(1)] > 0);
+  CHECK(link->why_lost[worker(1)] == OutputLoss::kLink);
   CHECK(link->out[worker(1)].size() < (std::size_t{12} << 20));
 }
 

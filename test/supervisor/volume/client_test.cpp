@@ -234,6 +234,8 @@ TEST_CASE("volume: while it stalls, output is kept in bounded memory and the los
   };
   for (int i = 0; i < 2; ++i) loop.group.spawn(change());
   REQUIRE(loop.until([&] { return v.stalled_for() > 0ms; }));
+  std::size_t done = 0;
+  v.on_output_done = [&done](const std::string&, std::size_t bytes) { done += bytes; };
   for (int i = 0; i < 100; ++i) v.queue_append(dir / "out", std::string(999, 'o') + "\n");
   const std::uint64_t dropped = v.dropped_bytes();
   CHECK(dropped >= 100'000 - 16'000);
@@ -244,13 +246,30 @@ TEST_CASE("volume: while it stalls, output is kept in bounded memory and the los
   REQUIRE(::kill(v.helper_pid(), SIGCONT) == 0);
   REQUIRE(loop.wait(v.drain(20s)));
   const std::string out = slurp(dir / "out");
-  CHECK(out.find(fmt::format("first\n[{} bytes are missing here", dropped)) == 0);
+  CHECK(out.find(fmt::format("first\n\n[dtlaunch: {} bytes are missing here", dropped)) == 0);
   CHECK(std::count(out.begin(), out.end(), 'o') ==
         static_cast<std::ptrdiff_t>(100'000 - dropped) / 1000 * 999 + 2);  // and in "volume", "not"
+  CHECK(done == 100'000);
   CHECK(loop.until([&] { return changes == 2; }));
   CHECK(slurp(dir / "changes") == "0 ADDED h 1\n0 ADDED h 1\n");
   CHECK(v.waiting().appends + v.waiting().requests == 0);
   CHECK(v.waiting().age == 0s);
+}
+
+TEST_CASE("volume: output that cannot be written leaves a line with the reason", "[volume]") {
+  TempDir dir;
+  VolumeLoop loop;
+  std::size_t done = 0;
+  loop.volume.on_output_done = [&done](const std::string&, std::size_t bytes) { done += bytes; };
+  fs::create_directory(dir / "log");
+  loop.volume.queue_append(dir / "log", "lost");
+  REQUIRE(loop.until([&] { return done == 4; }));
+  fs::remove(dir / "log");
+  loop.volume.queue_append(dir / "log", "there");
+  REQUIRE(loop.until([&] { return done == 9; }));
+  CHECK(slurp(dir / "log") == fmt::format("\n[dtlaunch: 4 bytes are missing here: open {}: Is a "
+                                          "directory]\nthere",
+                                          dir / "log"));
 }
 
 TEST_CASE("volume: on a slow volume a request does not wait for the output of many files",

@@ -56,7 +56,7 @@ TEST_CASE("output queue: one append has a bound, the smaller the file's limit th
     longest[one.path] = std::max(longest[one.path], one.bytes.size());
     sums[one.path] += one.bytes.size();
   }
-  CHECK(longest["/a"] > 400'000);
+  CHECK(longest["/a"] > 200'000);
   CHECK(longest["/a"] <= OutputQueue::kMostMerged);
   CHECK(longest["/limited"] == 1000);
   CHECK(sums["/a"] == 6'000'000);
@@ -88,9 +88,13 @@ TEST_CASE("output queue: over the bound the oldest goes, and its file says how m
   CHECK(queue.oldest() == at(2s));
   queue.add("/old", "end", 0, at(4s));
   CHECK(queue.take("/old").bytes ==
-        "[9000 bytes are missing here: the shared volume did not take them]\nend");
+        "\n[dtlaunch: 9000 bytes are missing here: the shared volume did not take them]\nend");
   queue.add("/old", "more", 0, at(5s));
   CHECK(queue.take("/old").bytes == "more");
+  queue.lose("/old", 5, "the disk is full");
+  queue.add("/old", "last", 0, at(6s));
+  CHECK(queue.take("/old").bytes ==
+        "\n[dtlaunch: 5 bytes are missing here: the disk is full]\nlast");
 }
 
 TEST_CASE("output queue: each file's output comes out in order, all but what was dropped",
@@ -102,10 +106,8 @@ TEST_CASE("output queue: each file's output comes out in order, all but what was
     std::map<std::string, std::string> out;
     std::uint64_t noted = 0;
     const auto take = [&](OutputQueue::Append one) {
-      if (one.bytes.starts_with('[')) {
-        noted += std::stoull(one.bytes.substr(1));
-        one.bytes.erase(0, one.bytes.find('\n') + 1);
-      }
+      if (one.mark > 0) noted += std::stoull(one.bytes.substr(std::string("\n[dtlaunch: ").size()));
+      one.bytes.erase(0, one.mark);
       out[one.path] += one.bytes;
     };
     for (int i = 0; i < 3000; ++i) {
@@ -135,6 +137,17 @@ TEST_CASE("output queue: each file's output comes out in order, all but what was
     CHECK(noted <= missing);
     CHECK(queue.memory() == 0);
   }
+}
+
+TEST_CASE("output motion: a stall is told by its length", "[volume]") {
+  supervisor::OutputMotion motion;
+  motion.began(at(10s));
+  CHECK_FALSE(motion.is_stalled(at(11900ms)));
+  CHECK(motion.is_stalled(at(12s)));
+  motion.moved(at(24s));
+  CHECK_FALSE(motion.is_stalled(at(24s)));
+  motion.moved(at(25s));
+  CHECK(motion.last_stall() == 14s);
 }
 
 TEST_CASE("output delay: it begins once and is over once", "[volume]") {

@@ -1,5 +1,7 @@
 #include "supervisor/volume/output.h"
 
+#include <signal.h>
+
 #include "test/supervisor/loop.h"
 
 using namespace dt;
@@ -8,9 +10,16 @@ using supervisor::ProcessOutput;
 
 namespace {
 
+Host host(const std::string& name) {
+  Host out;
+  out.name = name;
+  return out;
+}
+
 struct Shown : VolumeLoop {
   TempDir dir;
   std::string console;
+  std::vector<OutputRoom> rooms;
   std::unique_ptr<ProcessOutput> output;
 
   explicit Shown(bool prefix = true, std::optional<io::ShownOutput> shown = {},
@@ -24,7 +33,11 @@ struct Shown : VolumeLoop {
       console += (is_stderr ? "E " : "O ");
       console += text;
     };
-    output = std::make_unique<ProcessOutput>(volume, options, show);
+    auto give = [this](const Host&, const OutputRoom& room) {
+      rooms.push_back(room);
+      return true;
+    };
+    output = std::make_unique<ProcessOutput>(volume, options, show, give);
     group.spawn(output->run());
   }
   ~Shown() {
@@ -33,24 +46,19 @@ struct Shown : VolumeLoop {
     finished();
   }
   void say(ProcessId process, const std::string& bytes, bool is_stderr = false,
-           std::uint64_t lost = 0) {
+           std::uint64_t lost = 0, OutputLoss why = OutputLoss::kLink) {
     Output message;
     message.process = process;
     message.bytes = bytes;
     message.is_stderr = is_stderr;
     message.lost_before = lost;
-    output->write(message);
+    message.why_lost = why;
+    output->write(host("h"), message);
   }
 };
 
 const ProcessId kWorker3{Role::kWorker, 3};
 const ProcessId kServer0{Role::kServer, 0};
-
-Host host(const std::string& name) {
-  Host out;
-  out.name = name;
-  return out;
-}
 
 }  // namespace
 
@@ -85,16 +93,45 @@ TEST_CASE("output: binary and big output arrives byte for byte in the file", "[o
   CHECK(slurp(s.dir / "worker-3.log") == all);
 }
 
-TEST_CASE("output: what a host had to drop is said in the file", "[output]") {
+TEST_CASE("output: what a host had to drop is said in the file, and who was slow", "[output]") {
   Shown s;
   s.output->open(kWorker3, host("h"));
   s.say(kWorker3, "a\n");
   s.say(kWorker3, "b\n", false, 77);
+  s.say(kWorker3, "c\n", false, 7, OutputLoss::kSupervisor);
+  REQUIRE(s.until([&] { return !slurp(s.dir / "worker-3.log").empty(); }));
+  REQUIRE(::kill(s.volume.helper_pid(), SIGSTOP) == 0);
+  s.say(kWorker3, "d\n");
+  REQUIRE(s.until([&] { return s.volume.is_output_stalled(); }));
+  REQUIRE(::kill(s.volume.helper_pid(), SIGCONT) == 0);
+  REQUIRE(s.until([&] { return !s.volume.is_output_stalled(); }));
+  s.say(kWorker3, "e\n", false, 5, OutputLoss::kVolume);
   s.output->close_all();
   REQUIRE(s.wait(s.volume.drain(std::chrono::seconds(10))));
-  const std::string file = slurp(s.dir / "worker-3.log");
-  CHECK(file.find("77 bytes") != std::string::npos);
-  CHECK(file.ends_with("b\n"));
+  CHECK(slurp(s.dir / "worker-3.log") ==
+        "a\n\n[dtlaunch: 77 bytes are missing here: the link to h was down]\nb\n"
+        "\n[dtlaunch: 7 bytes are missing here: the supervisor was away]\nc\nd\n"
+        "\n[dtlaunch: 5 bytes are missing here: the shared volume took nothing for 2 s]\ne\n");
+}
+
+TEST_CASE("output: a host gets more room as its output is written, none for what waits",
+          "[output]") {
+  Shown s;
+  s.output->open(kWorker3, host("h"));
+  const std::string all(kFirstOutputRoom, 'x');
+  s.say(kWorker3, all);
+  REQUIRE_FALSE(s.rooms.empty());
+  REQUIRE(s.until([&] { return slurp(s.dir / "worker-3.log") == all; }));
+  REQUIRE(::kill(s.volume.helper_pid(), SIGSTOP) == 0);
+  for (std::uint64_t said = all.size(); said < s.rooms.back().bytes; said += all.size())
+    s.say(kWorker3, all);
+  const std::uint64_t stopped = s.rooms.back().bytes;
+  CHECK(stopped < (std::uint64_t{9} << 20));
+  // Its processes learn that they need not wait.
+  REQUIRE(s.until([&] { return s.rooms.back().is_stalled; }));
+  CHECK(s.rooms.back().bytes == stopped);
+  REQUIRE(::kill(s.volume.helper_pid(), SIGCONT) == 0);
+  REQUIRE(s.until([&] { return s.rooms.back().bytes > stopped && !s.rooms.back().is_stalled; }));
 }
 
 namespace {
