@@ -259,8 +259,10 @@ Flags job_flags(JobSpec& spec) {
            "that shows some sign of life and yet does not go on (one of its loops does not turn, "
            "or it does not acknowledge a commit) is lost after ten times as long, and so is a "
            "server that nobody else could see: all servers' hosts are silent, or no worker is "
-           "connected to it. While a server is silent no worker counts as hung.",
-       .json = "server_dead_after_s"},
+           "connected to it. While a server is silent no worker counts as hung. A worker's "
+           "connection that leaves a heartbeat unanswered for so long, while nothing moves on it, "
+           "is made anew.",
+       .json = "server_dead_after_s", .variable = "DT_SERVER_DEAD_AFTER"},
       {.name = "checkpoint-interval", .value = "TIME", .to = &rules.checkpoint_interval,
        .help = "time between checkpoints ({}), at least 20 times what one takes; only at the end of "
            "an epoch, and where all base hosts see the job folder",

@@ -119,6 +119,7 @@ Result<JobEnvironment> read_environment(Role role) {
   variables.seconds("DT_ORPHAN_TIMEOUT", env.agent.orphan_limit);
   env.secret = variables.secret("DT_SECRET");
   variables.seconds("DT_START_TIMEOUT", env.start_timeout);
+  variables.seconds("DT_SERVER_DEAD_AFTER", env.server_dead_after);
   if (const char* verbose = std::getenv("PS_VERBOSE"))
     env.verbose = parse_number<std::uint32_t>(verbose).value_or(0);
   variables.options(env.data);

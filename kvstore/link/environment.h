@@ -39,6 +39,7 @@ struct JobEnvironment {
   DataAuth data_auth = DataAuth::kAuto;
   io::DataOptions data;  ///< Its server_port is this server's own.
   Duration start_timeout = std::chrono::seconds(600);
+  Duration server_dead_after = std::chrono::seconds(3);
   std::uint32_t verbose = 0;  ///< $PS_VERBOSE; from 1 on connections are shown on stderr.
 
   [[nodiscard]] Duration busy_poll() const { return std::chrono::microseconds(data.busy_poll_us); }

@@ -1,7 +1,9 @@
 #include "kvstore/link/tcp.h"
 
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -370,6 +372,12 @@ void TcpConnection::finish() {
   queued_bytes_ = 0;
   boost::system::error_code ec;
   socket_.shutdown(TcpSocket::shutdown_send, ec);
+}
+
+std::size_t TcpConnection::unacked_bytes() {
+  int bytes = 0;
+  if (open_) (void)::ioctl(socket_.native_handle(), SIOCOUTQ, &bytes);
+  return static_cast<std::size_t>(bytes);
 }
 
 void TcpConnection::close() {

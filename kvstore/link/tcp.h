@@ -95,6 +95,8 @@ class TcpConnection {
   [[nodiscard]] std::size_t queued_bytes() const { return queued_bytes_; }
   [[nodiscard]] bool is_over_limit() const { return queued_bytes_ > max_queued_; }
   [[nodiscard]] std::uint64_t bytes_read() const { return bytes_read_; }
+  /// Written, and not acknowledged by the other side's kernel.
+  [[nodiscard]] std::size_t unacked_bytes();
   /// Read and written.
   [[nodiscard]] std::uint64_t bytes_moved() const { return bytes_read_ + bytes_written_; }
   /// Bytes read from the socket that were not passed on yet.

@@ -45,7 +45,8 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
         loop_(options_.busy_poll),
         job_(std::move(job)),
         member_(options_),
-        links_({options_.worker, options_.secret, options_.lost_limit, options_.data_auth,
+        links_({options_.worker, options_.secret, options_.lost_limit,
+                static_cast<unsigned>(options_.answer_limit / kBeatEvery), options_.data_auth,
                 options_.shows_connections ? &stderr_ : nullptr},
                *this, loop_),
         dispatch_(options_.worker, links_, loop_, options_.device_group,
@@ -610,6 +611,7 @@ StoreResult<std::unique_ptr<Store>> open_client_from_environment(const std::stri
   options.newcomer = env->newcomer;
   options.secret = env->secret;
   options.start_limit = env->start_timeout;
+  options.answer_limit = env->server_dead_after;
   options.transport = env->transport;
   options.data_auth = env->data_auth;
   options.busy_poll = env->busy_poll();

@@ -47,6 +47,9 @@ struct ClientOptions {
   /// minute to give up a lost server's host, and then starts other servers before it announces
   /// them.
   Duration lost_limit = std::chrono::seconds(60);
+  /// A connection that leaves a heartbeat unanswered for so long, while no byte of it moves, is
+  /// made anew.
+  Duration answer_limit = std::chrono::seconds(3);
   Duration close_limit = std::chrono::seconds(5);
   /// If lost servers of this host keep this worker's memory open for longer (a process in an
   /// uninterruptible wait cannot be killed), this process ends: they could write there later.

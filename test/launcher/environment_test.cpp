@@ -81,6 +81,7 @@ TEST_CASE("environment: a base worker gets the names of the three worlds", "[env
       {"DT_REFUSE_NONFINITE", "0"},
       {"DT_BUSY_POLL_US", "0"},
       {"DT_START_TIMEOUT", "600"},
+      {"DT_SERVER_DEAD_AFTER", "3"},
       {"DT_BOUNDARY_TIMEOUT", "1.5"},
       {"DT_ORPHAN_TIMEOUT", "300"},
       {"OMP_WAIT_POLICY", "PASSIVE"},

@@ -174,6 +174,7 @@ io::awaitable<Error> ServerLink::talk(std::shared_ptr<TcpConnection> link) {
   link_ = link;
   is_heard_ = false;
   awaits_beat_ = false;
+  still_beats_ = 0;
   bytes_told_ = link->bytes_read();
   held_ = 0;
   link->on_written([this] { fill_window(); });
@@ -310,14 +311,28 @@ void ServerLink::transmit(const Request& request) {
               request.keep);
 }
 
-void ServerLink::beat() {
-  if (!link_ || is_closed_ || (awaits_beat_ && link_->queued_bytes() > 0)) return;
-  awaits_beat_ = true;
+void ServerLink::beat(bool is_sign_of_life) {
+  if (!link_ || is_closed_) return;
+  const std::size_t unacked = link_->unacked_bytes();
+  const bool is_still = link_->bytes_moved() == bytes_moved_ && unacked >= bytes_unacked_;
+  still_beats_ = is_still ? still_beats_ + 1 : 0;
+  bytes_unacked_ = unacked;
+  bytes_moved_ = link_->bytes_moved();
+  if (awaits_beat_ && still_beats_ >= options_.unanswered_beats) {
+    show("does not answer a heartbeat");
+    return link_->close();
+  }
+  // Thousands of connections stand still while their workers wait for one.
+  const bool may_lack_one =
+      !awaits_beat_ && !sent_.empty() && still_beats_ >= 2 * options_.unanswered_beats;
+  if (is_sign_of_life ? awaits_beat_ && link_->queued_bytes() > 0 : !may_lack_one) return;
+  if (!std::exchange(awaits_beat_, true)) still_beats_ = 0;
   data::Header header;
   header.type = data::Type::kBeat;
   header.worker = options_.worker;
   link_->send(header);
   link_->write_now();
+  bytes_moved_ = link_->bytes_moved();
 }
 
 bool ServerLink::take_heard() {

@@ -49,6 +49,7 @@ class ServerLink final : private FrameSink {
     WorkerId worker;
     std::string secret;
     Duration lost_limit{};
+    unsigned unanswered_beats = 6;  ///< Calls of beat() until a silent connection is ended.
     DataAuth data_auth = DataAuth::kAuto;
     io::Log* connections = nullptr;  ///< Gets a line when one comes or goes; may be null.
   };
@@ -68,9 +69,12 @@ class ServerLink final : private FrameSink {
   /// An announced contribution will not be enqueued.
   void retract_contribution() { --contributions_unsent_; }
   void push_out();
-  /// Sends a heartbeat, which the server answers; while other frames are queued, only if the last
-  /// heartbeat was answered.
-  void beat();
+  /// To be called at a steady pace. Sends a heartbeat, which the server answers; while other frames
+  /// are queued, only if the last heartbeat was answered. Unless it `is_sign_of_life`, one is sent
+  /// only now and then, while requests are unanswered and no byte moves: a frame that was removed
+  /// behind all others shows at the next one's tag. A connection on which a heartbeat is unanswered
+  /// and no byte moves is ended.
+  void beat(bool is_sign_of_life);
   /// Whether bytes arrived since the last call, not counting a handshake's.
   [[nodiscard]] bool take_heard();
   /// Ends the connection for good; returns all unanswered requests.
@@ -122,6 +126,9 @@ class ServerLink final : private FrameSink {
 
   bool is_heard_ = false;     ///< The present or last connection brought an answer, not only beats.
   bool awaits_beat_ = false;  ///< The server has not answered the last beat.
+  unsigned still_beats_ = 0;  ///< Calls of beat() since a byte moved, other than those of beats.
+  std::uint64_t bytes_moved_ = 0;  ///< On the connection, after the last beat().
+  std::size_t bytes_unacked_ = 0;  ///< By the peer's kernel, before the last beat().
   std::uint64_t bytes_told_ =
       0;  ///< Read from the present connection when take_heard() was called.
 

@@ -82,7 +82,7 @@ void ServerLinks::push_out() {
 
 void ServerLinks::beat() {
   for (auto& server : links_)
-    if (!server.empty()) server.front()->beat();
+    for (auto& link : server) link->beat(link->to().loop == 0);
 }
 
 std::vector<ServerId> ServerLinks::take_heard() {

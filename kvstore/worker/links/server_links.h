@@ -44,7 +44,7 @@ class ServerLinks {
   /// Queues a request; push_out() sends what was queued.
   void send(ServerLink& link, Request request);
   void push_out();
-  /// Sends a heartbeat to each server.
+  /// Sends a heartbeat to each server, and on each connection that stands still.
   void beat();
   /// The servers that sent bytes since the last call.
   [[nodiscard]] std::vector<ServerId> take_heard();

@@ -89,6 +89,17 @@ class Frames {
     std::lock_guard lock(mutex_);
     return !wanted_;
   }
+  /// Removes the next frame of this type on the connections to each of the loops below `loops`,
+  /// and, if it `blocks`, all later ones of the same connection and direction.
+  void remove(bool to_server, data::Type type, std::uint32_t loops, bool blocks) {
+    std::lock_guard lock(mutex_);
+    for (std::uint32_t loop = 0; loop < loops; ++loop) removals_[loop] = {to_server, type, blocks};
+  }
+  /// Removals that are not done.
+  [[nodiscard]] std::size_t removals() {
+    std::lock_guard lock(mutex_);
+    return removals_.size();
+  }
 
  private:
   struct Wanted {
@@ -97,11 +108,16 @@ class Frames {
     Harm harm;
     bool takes_two;
   };
+  struct Removal {
+    bool to_server;
+    data::Type type;
+    bool blocks;
+  };
   struct Stream {
     int handshake = 0;  ///< Its messages still to come.
     std::string bytes;  ///< Not yet a frame.
     std::string first;  ///< The frame to be harmed, while the next one is awaited.
-    bool is_harmed = false;
+    bool is_blocked = false;
   };
 
   std::string take(std::size_t connection, bool to_server, const std::string& bytes) {
@@ -109,15 +125,19 @@ class Frames {
     const auto [at, is_new] = streams_.try_emplace({connection, to_server});
     Stream& stream = at->second;
     if (is_new) stream.handshake = to_server ? 1 : 2;
+    if (stream.is_blocked) return {};
     stream.bytes += bytes;
     std::string out;
     for (std::size_t size = 0; (size = next_size(stream)) > 0 && size <= stream.bytes.size();) {
       std::string frame = stream.bytes.substr(0, size);
       stream.bytes.erase(0, size);
-      if (stream.handshake > 0)
+      if (stream.handshake > 0) {
+        const auto proof = wire::parse<data::ClientProof>(frame.substr(6));
+        if (to_server && proof) loops_[connection] = proof->loop;
         --stream.handshake, out += frame;
-      else
+      } else if (!is_removed(connection, stream, to_server, frame)) {
         out += pass(stream, to_server, std::move(frame));
+      }
     }
     return out;
   }
@@ -133,6 +153,16 @@ class Frames {
     const auto header = data::decode(stream.bytes.substr(0, data::kHeaderBytes));
     if (!header) return stream.bytes.size();
     return kHead + (header->payload > 0 ? header->payload + data::kTagBytes : 0);
+  }
+  bool is_removed(std::size_t connection, Stream& stream, bool to_server,
+                  const std::string& frame) {
+    const auto found = removals_.find(loops_[connection]);
+    if (found == removals_.end() || found->second.to_server != to_server) return stream.is_blocked;
+    const auto header = data::decode(std::string_view(frame).substr(0, data::kHeaderBytes));
+    if (!header || header->type != found->second.type) return stream.is_blocked;
+    stream.is_blocked = found->second.blocks;
+    removals_.erase(found);
+    return true;
   }
   std::string pass(Stream& stream, bool to_server, std::string frame) {
     if (!stream.first.empty()) {
@@ -154,6 +184,8 @@ class Frames {
 
   std::mutex mutex_;
   std::optional<Wanted> wanted_;
+  std::map<std::uint32_t, Removal> removals_;  ///< By loop.
+  std::map<std::size_t, std::uint32_t> loops_;
   std::map<std::pair<std::size_t, bool>, Stream> streams_;
 };
 
@@ -415,6 +447,38 @@ TEST_CASE("frames: a connection that breaks anywhere is no forgery, and the roun
       REQUIRE(!left);
     }
   CHECK(dropped(cluster) == 0);
+}
+
+TEST_CASE("frames: the last one on each loop's connection, removed or held, comes again",
+          "[frames]") {
+  constexpr std::uint32_t kLoops = 4;
+  Cluster cluster(1, 1, true, false, false, [](kv::ServerOptions& options) {
+    options.data_auth = kv::DataAuth::kFrames;
+    options.loops = kLoops;
+  });
+  cluster.transport = kv::Transport::kTcp;
+  Proxy proxy(cluster.server().port());
+  Frames frames(proxy);
+  cluster.redirect(0, proxy.port());
+  cluster.change_worker = [](kv::ClientOptions& options) {
+    options.lost_limit = 30s;
+    options.answer_limit = 500ms;
+  };
+  auto store = cluster.open(0);
+  std::vector<float> values(1024 * kLoops, 0);  // a chunk at each loop
+  init(*store, "w", values);
+  float next = 0;
+  for (const bool to_server : {true, false})
+    for (const bool blocks : {false, true}) {
+      frames.remove(to_server, to_server ? data::Type::kPushPull : data::Type::kValue, kLoops,
+                    blocks);
+      CAPTURE(to_server, blocks);
+      std::vector<float> gradient(values.size(), ++next);
+      must(pushpull(*store, "w", gradient, values, {}));
+      REQUIRE(values == gradient);
+      REQUIRE(frames.removals() == 0);
+    }
+  CHECK(dropped(cluster) > 0);
 }
 
 TEST_CASE("frames: a resent request is answered when it has come whole, not before", "[frames]") {
