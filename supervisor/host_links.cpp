@@ -49,13 +49,15 @@ std::string folder_to_check(const io::JobSpec& spec) {
 }
 
 /// Why a host cannot be used, and the remedy; `error`: errno of the agent's entering the folder.
-std::string trouble_with(const std::string& folder, int error) {
+Error trouble_with(const std::string& folder, int error) {
   constexpr const char* kRemedy =
       "where hosts share no folder: --sync-dst-dir, or --no-shared-folder for programs that need "
       "none";
   if (error == ENOENT || error == ENOTDIR)
-    return fmt::format("{} is not there (is the volume mounted? {})", folder, kRemedy);
-  return fmt::format("{} cannot be entered: {} ({})", folder, std::strerror(error), kRemedy);
+    return {ErrorKind::kInvalid,
+            fmt::format("{} is not there (is the volume mounted? {})", folder, kRemedy)};
+  return {error == EACCES ? ErrorKind::kDenied : ErrorKind::kIo,
+          fmt::format("{} cannot be entered: {} ({})", folder, std::strerror(error), kRemedy)};
 }
 
 }  // namespace
@@ -122,7 +124,7 @@ void HostLinks::reattach(const Host& host) {
 
 awaitable<void> HostLinks::reach(Host host) {
   auto ready = co_await get_ready(host);
-  if (!ready) co_return cannot_attach(host, ready.error().message);
+  if (!ready) co_return cannot_attach(host, ready.error());
   if (is_ending_) co_return;
   HostLink& h = hosts_[host];
   if (!h.link || h.link->ended()) make_link(host);
@@ -145,10 +147,11 @@ awaitable<Result<void>> HostLinks::get_ready(Host host) {
   co_return Result<void>();
 }
 
-void HostLinks::cannot_attach(const Host& host, std::string why) {
+void HostLinks::cannot_attach(const Host& host, const Error& error) {
   // Now, and not when status is asked for: it reads ssh's configuration.
   hosts_[host].reach_command = backend_.reach_command(host);
-  shell_.post(AttachFailed{host, std::move(why)});
+  const bool is_final = error.kind == ErrorKind::kInvalid || error.kind == ErrorKind::kDenied;
+  shell_.post(AttachFailed{host, error.message, is_final});
 }
 
 // ---------------------------------------------------------------- links are up, and break
@@ -212,16 +215,16 @@ void HostLinks::admitted(const Host& host, const AgentState& state) {
   reports_.attached(host, state);
 }
 
-void HostLinks::kept_away(const Host& host, std::string why) {
+void HostLinks::kept_away(const Host& host, const Error& error) {
   HostLink& h = hosts_[host];
   if (!std::exchange(h.asked, std::nullopt) || !h.is_kept()) return;
   h.link->shut_down(0);
   h.leaving = true;
-  why = fmt::format("{}: {}", host, why);
+  const Error named = error.at(to_string(host));
   if (h.ever_attached)
-    shell_.post(AgentDetached{host, std::move(why), true});
+    shell_.post(AgentDetached{host, named.message, true});
   else
-    cannot_attach(host, std::move(why));
+    cannot_attach(host, named);
 }
 
 void HostLinks::broke(const Host& host, const Error& error, bool gone) {
@@ -233,7 +236,7 @@ void HostLinks::broke(const Host& host, const Error& error, bool gone) {
   if (h.ever_attached || gone)
     shell_.post(AgentDetached{host, error.message, gone});
   else
-    cannot_attach(host, error.message);
+    cannot_attach(host, error);
 }
 
 void HostLinks::tick(Time now, Time job_now) {
@@ -242,7 +245,8 @@ void HostLinks::tick(Time now, Time job_now) {
   for (auto& [host, h] : hosts_) notice_silence(host, h, now, job_now);
   for (auto& [host, h] : hosts_)
     if (h.asked && now - h.asked_at > kFolderAnswersWithin)
-      kept_away(host, fmt::format("{} does not answer there (is the volume stalled?)", folder_));
+      kept_away(host, {ErrorKind::kTimeout,
+                       fmt::format("{} does not answer there (is the volume stalled?)", folder_)});
 }
 
 void HostLinks::notice_silence(const Host& host, HostLink& h, Time now, Time job_now) {

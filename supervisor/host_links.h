@@ -89,13 +89,13 @@ class HostLinks {
   io::awaitable<void> reach(Host host);
   /// What keeps the host from being linked; nothing: it can be.
   io::awaitable<Result<void>> get_ready(Host host);
-  void cannot_attach(const Host& host, std::string why);
+  void cannot_attach(const Host& host, const Error& error);
   void attached(const Host& host, const AgentState& state);
   void admitted(const Host& host, const AgentState& state);
   /// Once all base hosts have answered: one line about hosts without the activated_program().
   void warn_of_lacking();
   /// The host lacks the working folder, or does not answer.
-  void kept_away(const Host& host, std::string why);
+  void kept_away(const Host& host, const Error& error);
   void broke(const Host& host, const Error& error, bool gone);
   void notice_silence(const Host& host, HostLink& h, Time now, Time job_now);
 

@@ -55,6 +55,7 @@ struct AgentHeard {
 struct AttachFailed {
   Host host;
   std::string why;
+  bool is_final = false;  ///< Waiting does not mend it: an unknown name, a refused key.
 };
 /// A Prepare effect ended.
 struct PrepareEnded {

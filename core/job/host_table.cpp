@@ -104,23 +104,41 @@ void HostTable::prepared(const Host& host) {
 
 // ---------------------------------------------------------------- what happens to its processes
 
-void HostTable::failed(const Host& host, std::string check, const std::string& why, bool is_start) {
+void HostTable::failed(const Host& host, std::string check, const std::string& why, bool is_start,
+                       bool is_final) {
   constexpr std::uint32_t kPrepareTries = 3;
+  constexpr std::uint32_t kTold = 3;  ///< Of further failures one a minute is told.
   HostState& h = change(host);
   ++h.attempts;
   h.why = why;
   h.check = std::move(check);
-  const Duration delay = delay_before_retry(host, h.attempts);
+  Duration delay = !is_final  ? delay_before_retry(host, h.attempts)
+                   : is_start ? Duration(std::chrono::seconds(2))
+                              : final_retry_delay(h.attempts);
+  std::string limit;
   if (is_start) {
-    start_failures_.failed(host, h.check, why, job_.now());
+    start_failures_.failed(host, h.check, why, job_.now(), is_final);
+    if (start_failures_.is_hopeless(host)) {
+      if (start_has_failed()) return end_failed_start();
+      // It is not tried again: the others' words are awaited.
+      return cool_for(host, 2 * StartFailures::kLastWords);
+    }
     if (start_failures_.prepares(host) >= kPrepareTries ||
         start_failures_.is_too_late(job_.now() + delay))
       return end_failed_start();
+    limit = is_final ? " for the last time"
+                     : fmt::format(", for {:.0f} s more (--start-timeout)",
+                                   seconds(start_failures_.left(host, job_.now())));
+    if (h.attempts == 1) limit += "; dtlaunch --check quick looks at all hosts";
   }
   cool_for(host, delay);
+  const bool is_told =
+      h.attempts <= kTold || !h.told_at || job_.now() - *h.told_at >= std::chrono::minutes(1);
+  if (!is_told) return;
+  h.told_at = job_.now();
   job_.note(Note::kFailure, "host_failed",
             fmt::format("{}; try {} in {:.1f} s{}", at_host(host, why), h.attempts + 1,
-                        seconds(delay), is_start ? " (--start-timeout)" : ""),
+                        seconds(delay), limit),
             host);
 }
 
@@ -214,6 +232,18 @@ void HostTable::let_go(const Host& host) {
   lost(host);
   forget_agent(host);
   job_.add(ReleaseHost{host});
+}
+
+bool HostTable::start_has_failed() const {
+  if (start_failures_.is_too_late(job_.now())) return true;
+  const auto since = start_failures_.hopeless_since();
+  if (!since) return false;
+  const auto has_spoken = [this](const Host& host) {
+    return is_up(host) || start_failures_.has_spoken(host);
+  };
+  return job_.now() - *since >= StartFailures::kLastWords ||
+         (std::ranges::all_of(job_.options.workers, has_spoken) &&
+          std::ranges::all_of(job_.options.servers, has_spoken));
 }
 
 void HostTable::end_failed_start() { job_.end(kExitUnreachable, start_failures_.text()); }

@@ -39,6 +39,7 @@ struct HostState {
   std::string why;  ///< Last failure.
   /// What failed then: reach, preflight, prepare, start (until its first epoch), run.
   std::string check;
+  std::optional<Time> told_at;  ///< When its last failure became an event.
   std::string boot_id;
   std::uint64_t incarnation = 0;  ///< Incarnation of its processes' agent; 0: none yet.
   bool had_agent = false;         ///< An agent of the job was attached once.
@@ -90,8 +91,10 @@ class HostTable {
 
   // What happens to its processes.
   /// Something failed before a process ran: counts the try and sets the next one's time.
-  /// `is_start`: base workers or servers wait for it; then too many tries end the job.
-  void failed(const Host& host, std::string check, const std::string& why, bool is_start);
+  /// `is_start`: base workers or servers wait for it; then too many tries end the job. `is_final`:
+  /// waiting does not mend it.
+  void failed(const Host& host, std::string check, const std::string& why, bool is_start,
+              bool is_final = false);
   /// A member died here; `budget`: the number of restarts.
   void member_died(const Host& host, std::int64_t wall_ns, std::uint32_t budget);
   /// Notes the death, and sets the time of the restart.
@@ -126,7 +129,9 @@ class HostTable {
   void let_go(const Host& host);
   /// Ends the job, naming every base host that could not be reached or prepared.
   void end_failed_start();
-  [[nodiscard]] bool start_is_too_late() const { return start_failures_.is_too_late(job_.now()); }
+  /// A base host has failed for --start-timeout, or in a way that waiting does not mend and the
+  /// others have said theirs.
+  [[nodiscard]] bool start_has_failed() const;
 
   void apply(const JobBegan& r);
   void apply(const FileTaken& r);

@@ -191,7 +191,7 @@ struct Job::Parts {
 
   void on(const AttachFailed& e) {
     if (!hosts.attach_failed(e.host)) return;
-    workers.host_failed(e.host, "reach", e.why);
+    workers.host_failed(e.host, "reach", e.why, e.is_final);
     servers.host_failed(e.host, e.why);
   }
 

@@ -23,4 +23,10 @@ Duration retry_delay(std::uint32_t attempt, std::uint64_t salt) {
   return plain / 100 * percent;
 }
 
+Duration final_retry_delay(std::uint32_t attempt) {
+  using namespace std::chrono_literals;
+  const std::uint32_t doublings = std::min(attempt > 0 ? attempt - 1 : 0U, 4U);
+  return std::min<Duration>(1min * (1 << doublings), 10min);
+}
+
 }  // namespace dt

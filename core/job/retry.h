@@ -22,5 +22,8 @@ class Failures {
 /// Growing, jittered delay before try number `attempt` (1 = after the first failure): 1 s, 2 s, 4 s
 /// ... at most 60 s, times 0.75 to 1.25 by `salt`. The same input gives the same delay.
 [[nodiscard]] Duration retry_delay(std::uint32_t attempt, std::uint64_t salt);
+/// The same after a failure that waiting does not mend: 1 min, 2 min ... at most 10 min. Each try
+/// is a login that the host may count against this machine.
+[[nodiscard]] Duration final_retry_delay(std::uint32_t attempt);
 
 }  // namespace dt

@@ -1,5 +1,7 @@
 /// Base hosts that cannot be reached or prepared at the job's start. They are retried within
-/// --start-timeout; then the job ends and names all of them. Pure.
+/// --start-timeout; then the job ends and names all of them. What waiting does not mend is repeated
+/// once (a host that boots refuses a moment): then the job ends as soon as the others have said
+/// theirs. Pure.
 #pragma once
 
 #include <fmt/format.h>
@@ -20,11 +22,17 @@ namespace dt {
 
 class StartFailures {
  public:
+  /// What the others get to say theirs, after the first host that is hopeless.
+  static constexpr Duration kLastWords = std::chrono::seconds(10);
+
   explicit StartFailures(Duration start_timeout) : start_timeout_(start_timeout) {}
 
   /// `what`: "reach", "prepare". A host that was fine for --start-timeout begins with a new count.
-  void failed(const Host& host, std::string what, std::string why, Time now) {
+  void failed(const Host& host, std::string what, std::string why, Time now,
+              bool is_final = false) {
     Failure& f = hosts_[host];
+    f.finals = is_final ? f.finals + 1 : 0;
+    if (f.finals == 2 && !hopeless_since_) hopeless_since_ = now;
     const bool goes_on = f.what == what && (!f.over || now - *f.over < start_timeout_);
     if (!goes_on) f.since = now;
     if (what == "prepare") ++f.prepares;
@@ -36,6 +44,22 @@ class StartFailures {
   void made_good(const Host& host, std::string_view what, Time now) {
     Failure* f = find_in(hosts_, host);
     if (f && f->what == what && !f->over) f->over = now;
+    if (f && f->over) f->finals = 0;
+  }
+  /// It has failed twice in a way that waiting does not mend.
+  [[nodiscard]] bool is_hopeless(const Host& host) const {
+    return value_in(hosts_, host).finals >= 2;
+  }
+  /// Why it fails is known.
+  [[nodiscard]] bool has_spoken(const Host& host) const {
+    const Failure* f = find_in(hosts_, host);
+    return f && !f->over && f->finals != 1;
+  }
+  /// When the first host became hopeless, if one is.
+  [[nodiscard]] std::optional<Time> hopeless_since() const { return hopeless_since_; }
+  /// What is left of --start-timeout for this host.
+  [[nodiscard]] Duration left(const Host& host, Time now) const {
+    return start_timeout_ - (now - value_in(hosts_, host).since);
   }
 
   /// Failed data checks of this host.
@@ -82,6 +106,7 @@ class StartFailures {
     Time since{};              ///< The first of its kind.
     std::optional<Time> over;  ///< It was made good.
     std::uint32_t prepares = 0;
+    std::uint32_t finals = 0;  ///< The last ones in a row that waiting does not mend.
   };
 
   using Entry = std::map<Host, Failure>::value_type;
@@ -123,6 +148,7 @@ class StartFailures {
   }
 
   Duration start_timeout_;
+  std::optional<Time> hopeless_since_;
   std::map<Host, Failure> hosts_;
 };
 

@@ -237,7 +237,8 @@ void Workers::gone(WorkerId worker, ExitStatus status, const std::string& why) {
   }
 }
 
-void Workers::host_failed(const Host& host, std::string check, const std::string& why) {
+void Workers::host_failed(const Host& host, std::string check, const std::string& why,
+                          bool is_final) {
   if (membership_.wanted(host) == 0 && !job_.initial()) return;  // no worker is wanted there
   // While a newcomer's process runs, the job does not depend on a host that cannot be reached.
   const bool newcomer_runs =
@@ -245,7 +246,7 @@ void Workers::host_failed(const Host& host, std::string check, const std::string
   const bool keeps_waiting = check == "start" || !newcomer_runs;
   if (!job_.initial() && job_.boundary.contributors().empty() && keeps_waiting)
     job_.futile.add(at_host(host, why));
-  hosts_.failed(host, std::move(check), why, job_.initial() && start_waits_for(host));
+  hosts_.failed(host, std::move(check), why, job_.initial() && start_waits_for(host), is_final);
   if (job_.ending) return;
   // The same workers try again: an id is spent only on a process.
   for (const WorkerId id : membership_.workers_on(host)) {
@@ -277,7 +278,7 @@ void Workers::servers_listen() {
 
 void Workers::check_start() {
   if (!job_.initial()) return;
-  if (hosts_.start_is_too_late()) return hosts_.end_failed_start();
+  if (hosts_.start_has_failed()) return hosts_.end_failed_start();
   if (job_.restarts_group()) return;  // it has no epoch to come to
   // Until then all wait for the servers, which have deadlines of their own.
   if (!servers_.all_listen()) {

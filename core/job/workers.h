@@ -47,7 +47,8 @@ class Workers {
   /// It counts as ended, whether or not its process has.
   void fence(WorkerId worker, std::string why);
   /// A host could not be reached or prepared, or a worker did not start there.
-  void host_failed(const Host& host, std::string check, const std::string& why);
+  void host_failed(const Host& host, std::string check, const std::string& why,
+                   bool is_final = false);
   /// The processes of a host are lost.
   void host_lost(const Host& host, const std::string& why);
   /// All servers listen: sends their addresses to every worker.

@@ -94,6 +94,8 @@ class Story {
     if (verb == "job") return start(args);
     if (verb == "attach") return each_host(args, [this](const Host& h) { attach(h); });
     if (verb == "attach-fails") return step(AttachFailed{host_of(args[0]), text(args, 1)});
+    if (verb == "attach-fails-for-good")
+      return step(AttachFailed{host_of(args[0]), text(args, 1), true});
     if (verb == "down") return down(host_of(args[0]), "connection reset", false);
     if (verb == "silent") {
       silent_.insert(host_of(args[0]));

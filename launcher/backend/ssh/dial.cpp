@@ -18,6 +18,9 @@ namespace asio = io::asio;
 using asio::ip::tcp;
 using io::awaitable;
 
+/// There is no such name, or no address of it; else it may be known later.
+bool is_unknown(int error) { return error == EAI_NONAME || error == EAI_NODATA; }
+
 Result<Endpoints> resolve_now(const std::string& name, std::uint16_t port) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -25,7 +28,7 @@ Result<Endpoints> resolve_now(const std::string& name, std::uint16_t port) {
   addrinfo* found = nullptr;
   const int error = ::getaddrinfo(name.c_str(), std::to_string(port).c_str(), &hints, &found);
   if (error != 0)
-    return fail(error == EAI_AGAIN ? ErrorKind::kUnavailable : ErrorKind::kInvalid,
+    return fail(is_unknown(error) ? ErrorKind::kInvalid : ErrorKind::kUnavailable,
                 "{}: {}: is the name right, and does this machine's DNS know it?", name,
                 ::gai_strerror(error));
   Endpoints endpoints;

@@ -39,4 +39,7 @@ TEST_CASE("retry: retries are delayed longer each time, jittered, at most 75 s",
   }
   CHECK(retry_delay(0, 1) <= 2s);
   CHECK(retry_delay(1, 1) != retry_delay(1, 2));
+  CHECK(final_retry_delay(1) == Duration(1min));
+  CHECK(final_retry_delay(3) == Duration(4min));
+  CHECK(final_retry_delay(40) == Duration(10min));
 }

@@ -78,3 +78,25 @@ TEST_CASE("start failures: failed data checks are counted by host") {
   CHECK(failures.prepares(a) == 2);
   CHECK(failures.prepares(Host{"", "b", 0}) == 0);
 }
+
+TEST_CASE(
+    "start failures: what waiting does not mend is hopeless when it has come twice in a row") {
+  StartFailures failures(60s);
+  const Host a{"", "a", 0};
+  failures.failed(a, "reach", "refused", at(0), true);
+  CHECK_FALSE(failures.is_hopeless(a));
+  CHECK_FALSE(failures.has_spoken(a));
+  failures.failed(a, "reach", "no answer", at(2), false);
+  CHECK(failures.has_spoken(a));
+  failures.failed(a, "reach", "refused", at(3), true);
+  CHECK_FALSE(failures.is_hopeless(a));
+  failures.made_good(a, "reach", at(4));
+  CHECK_FALSE(failures.has_spoken(a));
+  failures.failed(a, "reach", "refused", at(5), true);
+  CHECK_FALSE(failures.hopeless_since());
+  failures.failed(a, "reach", "refused", at(7), true);
+  CHECK(failures.is_hopeless(a));
+  CHECK(failures.has_spoken(a));
+  CHECK(failures.hopeless_since() == at(7));
+  CHECK(failures.left(a, at(15)) == Duration(50s));
+}
