@@ -64,7 +64,7 @@ say "a new job over one that is left stops it first"
 begin ''
 start new dtlaunch -n 2 --env LR=0.5 ./worker
 wait_for 20 'grep -q "what lives of it is stopped first" "$T/new.out"' || fail "$(output new)"
-awaits --start workers=2
+wait_for 20 'dtctl wait workers=2 --timeout 5 >/dev/null 2>&1' || fail "it does not begin: $(output new)"
 [ "$(workers | wc -l)" = 2 ] || fail "two jobs run"
 kill -INT "$PID"
 finished new "$PID" 20
