@@ -92,6 +92,7 @@ launch sh -c 'trap "" TERM; echo up; while :; do sleep 1; done'
 says 'worker 1.* up'
 kill -INT "$PID"
 says 'Stopping the job'
+STEP=0.3 nap  # sooner it would be the same order by another way
 kill -INT "$PID"
 finished dtlaunch "$PID" 8
 expect_status 130
