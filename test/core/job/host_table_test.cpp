@@ -81,7 +81,7 @@ TEST_CASE("host table: a start that fails for too long ends the job with every h
   m.hosts.failed(kHostB, "reach", "refused", true);
   CHECK(m.code() == -1);
   m.at(m.job.options.start_timeout);
-  CHECK(m.hosts.start_is_too_late());
+  CHECK(m.hosts.start_has_failed());
   m.hosts.failed(kHostA, "reach", "no route to host", true);
   CHECK(m.code() == 65);
   for (const char* line : {"\n  a: no route to host", "\n  b: refused"})
