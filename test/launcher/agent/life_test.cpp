@@ -323,13 +323,22 @@ TEST_CASE("agent: it is found whatever folder whoever asks would have put it int
     REQUIRE(site.wait([&] { return second->states.size() == 1; }));
     CHECK(second->states[0].incarnation == first->states[0].incarnation);
   }
+  SECTION("its files were removed: it has made them again") {
+    fs::remove_all(fs::path(socket).parent_path());
+    REQUIRE(site.wait([&] { return fs::exists(socket); }));
+    auto second = site.attach(2, "node1", {"--socket", socket});
+    REQUIRE(site.wait([&] { return second->states.size() == 1; }));
+    CHECK(second->states[0].incarnation == first->states[0].incarnation);
+  }
   SECTION("it lives and does not listen: nobody says that none is there") {
+    ::kill(agent, SIGSTOP);  // it would make its socket again
     fs::rename(socket, socket + ".away");
     auto second = site.attach(2, "node1", {"--socket", socket});
     REQUIRE(site.wait([&] { return second->ended; }));
     CHECK(second->end_reason.find("lives, and cannot be reached") != std::string::npos);
     CHECK(alive(first->started[worker(1)][0]));
     fs::rename(socket + ".away", socket);
+    ::kill(agent, SIGCONT);
   }
   CHECK(alive(agent));
   ::setenv("XDG_RUNTIME_DIR", site.folder.c_str(), 1);
