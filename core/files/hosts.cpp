@@ -39,6 +39,10 @@ bool is_ipv6(Text text) {
 
 /// Every host that the word, which begins at `at`, stands for.
 Parsed<std::vector<Host>> parse_host(Text word, std::size_t at, std::size_t most) {
+  if (word.find("://") != Text::npos)
+    return mistake(at, "\"{}\": no scheme: [user@]host[:port] was expected", shown(word));
+  if (const std::size_t comma = word.find(','); comma < word.find('['))
+    return mistake(at + comma, "\"{}\": one host a line", shown(word));
   Host host;
   if (const std::size_t sign = word.rfind('@'); sign != Text::npos) {
     const Text user = word.substr(0, sign);

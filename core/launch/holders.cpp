@@ -154,15 +154,21 @@ std::vector<std::string> submit_words(const HolderOrder& order) {
 }
 
 std::string holder_script(const HolderOrder& order) {
+  // Where backend/bundle.h puts them.
   const std::string copies = fmt::format(
-      "\"${{XDG_CACHE_HOME:-$HOME/.cache}}\"/dtlaunch/{}/dtagent", std::string(32, '?'));
+      "\"${{XDG_CACHE_HOME:-$HOME/.cache}}\"/dtlaunch/{0}/dtagent "
+      "\"$HOME\"/.cache/dtlaunch/{0}/dtagent "
+      "/var/tmp/dtlaunch-$u/{0}/dtagent /tmp/dtlaunch-$u/{0}/dtagent",
+      std::string(32, '?'));
   return fmt::format(
       "#!/bin/sh\n"
       "# Holds this node for dtlaunch job {0} for as long as its agent is here.\n"
       "trap 'exit 0' TERM USR1 USR2\n"
-      "i=0\n"
+      "i=0 u=$(id -u)\n"
       "while [ $i -lt {1} ]; do\n"
       "  for p in {2} {3}; do\n"
+      "    case $p in /var/tmp/dtlaunch-$u/*|/tmp/dtlaunch-$u/*) [ -O \"${{p%/*/*}}\" ] || "
+      "continue;; esac\n"
       "    \"$p\" --help 2>/dev/null | grep -q -e --hold || continue\n"
       "    exec \"$p\" --hold --job {4} --host \"$SLURMD_NODENAME\" --lonely-timeout {1}\n"
       "  done\n"

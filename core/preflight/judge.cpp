@@ -105,6 +105,8 @@ class Judge {
   void judge_commands();
   void judge_files(const std::vector<const CommandFacts*>& found);
   void judge_volume(std::size_t host);
+  /// What to do where a host does not have the folder that is here.
+  [[nodiscard]] std::string shared_remedy() const;
   void judge_clock(std::size_t host);
   void judge_machine(std::size_t host);
   void judge_cores();
@@ -170,6 +172,17 @@ void Judge::judge_files(const std::vector<const CommandFacts*>& found) {
   }
 }
 
+std::string Judge::shared_remedy() const {
+  const std::string& mount = all_.mount;
+  const bool is_own = (mount.starts_with("/dev/") && !mount.ends_with("gpfs")) ||
+                      mount.ends_with("tmpfs") || mount.ends_with("overlay");
+  if (!is_own) return fmt::format("mount there what is here: {}", mount);
+  return fmt::format(
+      "here it is on this machine's own disk ({}): start the job in a folder on a "
+      "volume of all hosts, or --sync-dst-dir, or --no-shared-folder",
+      mount);
+}
+
 void Judge::judge_volume(std::size_t i) {
   const HostFindings& host = all_.hosts[i];
   const VolumeFacts* said = facts(i, Row::kVolume, host.volume);
@@ -182,7 +195,7 @@ void Judge::judge_volume(std::size_t i) {
     case VolumeState::kMissing:
       return remark(i, Row::kVolume, bad,
                     fmt::format("{}: not mounted: there is no such folder", folder),
-                    fmt::format("mount there what is here: {}", all_.mount));
+                    shared_remedy());
     case VolumeState::kOther:
       if (said->mount == all_.mount)
         return remark(i, Row::kVolume, bad,
@@ -192,7 +205,7 @@ void Judge::judge_volume(std::size_t i) {
       return remark(
           i, Row::kVolume, bad,
           fmt::format("{}: another folder: {} there, {} here", folder, said->mount, all_.mount),
-          fmt::format("mount there what is here: {}", all_.mount));
+          shared_remedy());
     case VolumeState::kReadOnly:
       return remark(i, Row::kVolume, bad, fmt::format("{}: read-only ({})", folder, said->mount),
                     "mount it for writing, and export it so");

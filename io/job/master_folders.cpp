@@ -23,6 +23,12 @@ constexpr std::pair<std::uint32_t, const char*> kRemote[] = {
     {0xFE534D42, "SMB"},  {0x0BD00BD0, "Lustre"}, {0x00C36400, "Ceph"}, {0x5346414F, "AFS"},
     {0x47504653, "GPFS"}, {0x19830326, "BeeGFS"}, {0x01021997, "9p"}};
 
+bool is_writable(std::filesystem::path at) {
+  while (::access(at.c_str(), F_OK) != 0 && at.has_parent_path() && at != at.parent_path())
+    at = at.parent_path();
+  return ::access(at.c_str(), W_OK) == 0;
+}
+
 FolderFacts facts_here(const char* name) {
   const char* value = std::getenv(name);
   const auto owner = [](const std::string& path) -> std::optional<unsigned> {
@@ -33,6 +39,7 @@ FolderFacts facts_here(const char* name) {
           .home = home_dir(),
           .uid = ::geteuid(),
           .remote = remote_file_system,
+          .writable = is_writable,
           .owner = owner};
 }
 
@@ -62,11 +69,14 @@ MasterFolder choose_state_home(const FolderFacts& facts) {
   MasterFolder out{facts.home + "/.local/state/dtlaunch", "", "HOME"};
   const std::string kind = facts.remote(out.path);
   const std::string other = var_tmp(facts.uid);
-  if (kind.empty() || !facts.remote(other).empty()) return out;
+  // A missing home is an error, which make_job_folder() says.
+  const bool is_closed = facts.owner(facts.home) && !facts.writable(out.path);
+  if ((kind.empty() && !is_closed) || !facts.remote(other).empty()) return out;
   out.notice = fmt::format(
-      "the journal lies in {}: {} is on {}, whose stalls would hold up every change of the job "
-      "(XDG_STATE_HOME names another folder)",
-      other, facts.home, kind);
+      "the journal lies in {}: {} {} (XDG_STATE_HOME names another folder)", other, facts.home,
+      is_closed
+          ? "is not to be written"
+          : fmt::format("is on {}, whose stalls would hold up every change of the job", kind));
   out.path = other;
   return out;
 }

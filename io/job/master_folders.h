@@ -29,12 +29,15 @@ struct FolderFacts {
   unsigned uid = 0;
   /// The kind of network or FUSE file system under a path; empty if local or unknown.
   std::function<std::string(const std::string&)> remote;
+  /// Whether a file can be made there, or in the nearest parent that exists.
+  std::function<bool(const std::string&)> writable;
   /// The owner of a folder; nullopt if it does not exist.
   std::function<std::optional<unsigned>(const std::string&)> owner;
 };
 
 /// $XDG_STATE_HOME/dtlaunch, on any file system; else ~/.local/state/dtlaunch. If that is on a
-/// network or FUSE file system, whose stalls would delay every commit: /var/tmp/dtlaunch-UID.
+/// network or FUSE file system, whose stalls would delay every commit, or the home is not to be
+/// written (that of a random uid is often "/"): /var/tmp/dtlaunch-UID.
 [[nodiscard]] MasterFolder choose_state_home(const FolderFacts& facts);
 /// $XDG_RUNTIME_DIR/dtlaunch. If that is not set, is another user's, or is too long for the sockets
 /// of a job with `job_letters` letters in its name: /tmp/dtlaunch-UID.

@@ -154,6 +154,9 @@ std::string explain_exec_failure(int number, const std::string& command, const s
   if (number == ENOENT && is_path && ::access(command.c_str(), F_OK) == 0)
     return fmt::format("{} cannot run on host {}: the interpreter its first line names is missing",
                        command, host);
+  if ((number == ENOENT || number == EACCES) && command.ends_with(".py"))
+    return fmt::format("{} is no program on host {} ({}): write python3 {}", command, host,
+                       std::strerror(number), command);
   if (number == ENOENT || number == ENOTDIR)
     return fmt::format("{}: not found on host {} ({}): is it on the shared volume, or in PATH?",
                        command, host, std::strerror(number));

@@ -171,10 +171,16 @@ class Cleaning {
     say("job {}: cannot remove {}: {}", job, folder, ec.message());
   }
 
+  /// See backend/bundle.h for the folders that may have some.
   void remove_bundles() const {
     const char* cache = std::getenv("XDG_CACHE_HOME");
-    const fs::path home =
-        (cache != nullptr ? fs::path(cache) : fs::path(io::home_dir()) / ".cache") / "dtlaunch";
+    std::set<std::string> roots = {io::home_dir() + "/.cache/dtlaunch", io::shared_state_home(),
+                                   fmt::format("/tmp/dtlaunch-{}", ::geteuid())};
+    if (cache != nullptr) roots.insert(cache + std::string("/dtlaunch"));
+    for (const std::string& root : roots) remove_bundles_in(root);
+  }
+
+  void remove_bundles_in(const fs::path& home) const {
     std::vector<fs::path> old;
     std::error_code ec;
     for (fs::directory_iterator at(home, ec), end; !ec && at != end; at.increment(ec)) {

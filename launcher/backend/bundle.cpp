@@ -14,8 +14,19 @@
 namespace dt::launcher {
 namespace {
 
-std::string folder_of(const Bundle& bundle) {
-  return fmt::format("\"${{XDG_CACHE_HOME:-$HOME/.cache}}\"/dtlaunch/{}", bundle.hash);
+/// The folder of bundles, where it can be used.
+constexpr std::string_view kRoot = "\"${XDG_CACHE_HOME:-$HOME/.cache}\"/dtlaunch";
+
+/// Shell text: `each COMMAND` runs it with $c as each folder of bundles in turn, until it succeeds.
+/// What is open to all counts only if it is this user's; with $make it is made.
+std::string each_root() {
+  return fmt::format(
+      "u=$(id -u); each() {{ for c in {} \"$HOME\"/.cache/dtlaunch /var/tmp/dtlaunch-$u "
+      "/tmp/dtlaunch-$u; do case $c in /var/tmp/dtlaunch-$u|/tmp/dtlaunch-$u) "
+      "[ -z \"$make\" ] || mkdir -m 700 \"$c\" 2>/dev/null; "
+      "[ -O \"$c\" ] && [ ! -L \"$c\" ] || continue;; esac; "
+      "\"$@\" && return; done; return 1; }}; ",
+      kRoot);
 }
 
 /// "DIR/HASH" with any hash: every bundle there, but no temporary folder.
@@ -111,10 +122,14 @@ std::string bundle_exec_script(const Bundle& bundle, const std::vector<std::stri
   // The folder appears whole or not at all; the programs find each other in it.
   std::string hashes;
   for (const BundleFile& file : bundle.files) hashes += " " + file.hash;
-  script += fmt::format("d={}; [ -d \"$d\" ] || {{ m={}; ", folder_of(bundle), kMissingLine);
   script += fmt::format(
-      "for f in{}; do set -- {}/.$f; [ -e \"$1\" ] || m=\"$m $f\"; done; echo \"$m\"; exit 0; }}; ",
-      hashes, any_bundle_in("\"${d%/*}\""));
+      "d={}/{}; [ -d \"$d\" ] || {{ make=; {}"
+      "has() {{ [ -d \"$c\"/{} ] && d=\"$c\"/{}; }}; each has; }}; ",
+      kRoot, bundle.hash, each_root(), bundle.hash, bundle.hash);
+  script += fmt::format(
+      "[ -d \"$d\" ] || {{ m={}; holds() {{ set -- {}/.$f; [ -e \"$1\" ]; }}; "
+      "for f in{}; do each holds || m=\"$m $f\"; done; echo \"$m\"; exit 0; }}; ",
+      kMissingLine, any_bundle_in("\"$c\""), hashes);
   return script +
          fmt::format("echo {}; exec \"$d\"/{}{}", kReadyLine, shell_word(argv.front()), words);
 }
@@ -122,12 +137,16 @@ std::string bundle_exec_script(const Bundle& bundle, const std::vector<std::stri
 std::string bundle_copy_script(const Bundle& bundle, const std::vector<SentFile>& sent,
                                const std::string& token) {
   std::string script = fmt::format(
-      "umask 077; d={}; c=\"${{d%/*}}\"; t=\"$d\".{}; "
-      "give_up() {{ rm -rf \"$t\"; exit 1; }}; mkdir -p \"$t\" || give_up; "
+      "umask 077; make=1; {0}"
+      "fits() {{ d=\"$c\"/{1}; t=\"$d\".{2}; mkdir -p \"$t\" && echo '#!/bin/sh' > \"$t\"/.try && "
+      "chmod 700 \"$t\"/.try && \"$t\"/.try && rm \"$t\"/.try || {{ rm -rf \"$t\"; return 1; }}; "
+      "}}; "
+      "each fits || exit {3}; r=\"$c\"; make=; [ \"$r\" = {4} ] || echo \"{5}$r\"; "
+      "give_up() {{ rm -rf \"$t\"; exit 1; }}; "
       // From a pipe head reads no byte more than it is to print.
       "take() {{ head -c $1 | gzip -dc > \"$t\"/.$2 && chmod 700 \"$t\"/.$2 && "
       "[ \"$(wc -c < \"$t\"/.$2)\" -eq $3 ]; }}; ",
-      folder_of(bundle), token);
+      each_root(), bundle.hash, token, kNoRoot, kRoot, kRootLine);
   for (const SentFile& one : sent) {
     const BundleFile& file = bundle.files[one.index];
     script += fmt::format("take {} {} {} || give_up; ", one.bytes, file.hash, file.bytes.size());
@@ -135,8 +154,8 @@ std::string bundle_copy_script(const Bundle& bundle, const std::vector<SentFile>
   // Where a file system has no hard links, a copy serves.
   script += fmt::format(
       "link() {{ ln \"$1\" \"$2\" 2>/dev/null || cp -p \"$1\" \"$2\"; }}; "
-      "put() {{ [ -e \"$t\"/.$1 ] || for o in {}/.$1; do link \"$o\" \"$t\"/.$1 && break; done; "
-      "link \"$t\"/.$1 \"$t\"/$2; }}; ",
+      "old() {{ for o in {}/.$1; do link \"$o\" \"$t\"/.$1 && return; done; return 1; }}; "
+      "put() {{ [ -e \"$t\"/.$1 ] || each old $1; link \"$t\"/.$1 \"$t\"/$2; }}; ",
       any_bundle_in("\"$c\""));
   for (const BundleFile& file : bundle.files)
     script += fmt::format("put {} {} || give_up; ", file.hash, shell_word(file.name));
@@ -147,7 +166,7 @@ std::string bundle_copy_script(const Bundle& bundle, const std::vector<SentFile>
   // What runs from a bundle touches it once in a while: see bundle_use.h.
   const std::string name(32, '?');
   script += fmt::format(
-      "find \"$c\" -mindepth 1 -maxdepth 1 -type d ! -path \"$d\" "
+      "find \"$r\" -mindepth 1 -maxdepth 1 -type d ! -path \"$d\" "
       "\"(\" -name \"{0}\" -mmin +{1} -o -name \"{0}.*\" -mmin +{2} \")\" "
       "-exec rm -rf \"{{}}\" + 2>/dev/null; :",
       name, kBundleKept.count(), kTokenKept.count());

@@ -1,7 +1,9 @@
 /// The programs a host needs (agent, server), named by a hash of their contents, and the commands
 /// that run them there: no installation, any login shell, one round trip when they are there.
 ///
-/// On a host a bundle is the folder ~/.cache/dtlaunch/HASH. Each program lies in it under its name
+/// On a host a bundle is the folder ROOT/HASH, where ROOT is the first of $XDG_CACHE_HOME/dtlaunch,
+/// ~/.cache/dtlaunch, /var/tmp/dtlaunch-UID and /tmp/dtlaunch-UID (0700, the user's) where a file
+/// can be made and executed. Each program lies in it under its name
 /// and under .HASH of its own contents, by which a later bundle finds what has not changed.
 #pragma once
 
@@ -41,6 +43,10 @@ inline constexpr std::string_view kReadyLine = "dtlaunch:ready";
 /// Followed by the hashes of the files that no bundle there has, each after a space.
 inline constexpr std::string_view kMissingLine = "dtlaunch:missing";
 inline constexpr std::string_view kForeignLine = "dtlaunch:foreign ";  ///< `uname -m` follows.
+
+/// What bundle_copy_script() prints before a ROOT that is not the usual one.
+inline constexpr std::string_view kRootLine = "dtlaunch:root ";
+inline constexpr int kNoRoot = 3;  ///< Its exit code where no ROOT can be used.
 
 /// Shell text that prints kReadyLine and becomes `argv` (argv[0] taken from the bundle); or prints
 /// kMissingLine, or kForeignLine where the bundle's programs cannot run, and ends.

@@ -19,6 +19,8 @@ Result<std::string> read_hosts_file(const std::string& path) {
   if (fs::is_directory(path, ec))
     return fail(ErrorKind::kInvalid, "hosts file {}: it is a folder; give a file", path);
   std::ifstream file(path, std::ios::binary);
+  if (!file && errno == ENOENT && path.find(',') != std::string::npos)
+    return fail(ErrorKind::kInvalid, "hosts file {}: -H names a file: one host a line there", path);
   if (!file) return tl::unexpected(errno_error(errno, "hosts file " + path));
   std::string text;
   for (char c; text.size() <= kLargest && file.get(c);) text.push_back(c);

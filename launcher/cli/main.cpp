@@ -302,6 +302,7 @@ int resume(const Options& options) {
   if (job_dir.size() > 1 && job_dir.back() == '/') job_dir.pop_back();
   auto job = find_last_job(job_dir);
   if (!job) return refuse(job.error());
+  job->spec.detached |= options.spec.detached;
   const auto& ended = job->pointer.ended;
   if (ended && ended->exit_code == 0 && !options.again) {
     fmt::print(

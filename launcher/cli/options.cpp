@@ -155,7 +155,7 @@ io::Flags flags_of(Options& o) {
 
 const char* const kUsage = R"(Usage: dtlaunch [-n N] [options] command [arguments]
        dtlaunch --check quick|full [-H FILE] [options] [command [arguments]]
-       dtlaunch --resume DIR [--take-over] [--again] [--env-file FILE]
+       dtlaunch --resume DIR [--detach] [--take-over] [--again] [--env-file FILE]
 Runs a command, such as python3 train.py, as N workers: on this machine or, with
 -H, on hosts over ssh. Beside them run the kvstore servers through which they
 exchange gradients. Everything from the command's first word on belongs to the
@@ -226,9 +226,10 @@ void refuse(Mistake& mistake, fmt::format_string<Args...> format, Args&&... args
     mistake = Error{ErrorKind::kInvalid, fmt::format(format, std::forward<Args>(args)...)};
 }
 
+/// bash's functions are variables, too: BASH_FUNC_ml%%.
 bool is_variable_name(std::string_view name) {
   const auto good = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '%';
   };
   return !name.empty() && std::isdigit(static_cast<unsigned char>(name.front())) == 0 &&
          std::all_of(name.begin(), name.end(), good);
@@ -389,8 +390,8 @@ void complete_resume(Mistake& mistake, Options& options, const io::Given& given,
                      const Environment& env) {
   options.action = Action::kResume;
   if (!options.resume.starts_with('/')) options.resume = env.cwd + "/" + options.resume;
-  const auto known =
-      given.has("resume") + given.has("take-over") + given.has("again") + given.has("env-file");
+  const auto known = given.has("resume") + given.has("take-over") + given.has("again") +
+                     given.has("env-file") + given.has("detach");
   if (given.values.size() > static_cast<std::size_t>(known) || !given.words.empty())
     refuse(mistake, "--resume takes the job as it was started: no command and no other options");
 }

@@ -48,6 +48,20 @@ expect_status 0
 expect_output help 'Exit codes'
 [ -z "$(find "$T/state" "$T/run" -type f)" ] || fail "a refusal left files behind"
 
+say "hosts and programs that were meant otherwise"
+run list dtlaunch -n 1 -H h1,h2 true
+expect_status 2
+expect_output list 'hosts file h1,h2: -H names a file: one host a line there'
+printf 'print(1)\n' >train.py
+for name in train.py ./train.py; do
+  run python dtlaunch -n 1 -s 0 $name
+  expect_output python 'train.py is no program on host .*: write python3 .*train.py'
+done
+rm -rf train.py .dtlaunch
+run function env 'BASH_FUNC_ml%%=() { :; }' dtlaunch -n 1 -s 0 --env 'BASH_FUNC_ml%%' true
+expect_status 0
+rm -rf .dtlaunch
+
 say "folders of the master"
 nowhere() {
   run nowhere env -u XDG_STATE_HOME "$@" dtlaunch -n 1 -s 0 true
@@ -55,9 +69,19 @@ nowhere() {
 }
 nowhere HOME=/nonexistent
 expect_output nowhere 'HOME says where the journals of running jobs lie: /nonexistent is no folder'
-nowhere HOME=/proc  # no folder can be made there
-expect_output nowhere 'HOME says where the journals of running jobs lie: make folder'
 if [ "$(id -u)" = 0 ]; then
+  nowhere HOME=/proc  # no folder can be made there, although root may write it
+  expect_output nowhere 'HOME says where the journals of running jobs lie: make folder'
+  # A user whose home is not to be written, as that of a random uid.
+  mkdir -m 755 "$T/closed"
+  mkdir -m 700 "$T/theirs" "$T/their-run"
+  chown 65534 "$T/theirs" "$T/their-run"
+  chmod 711 "$T"
+  run closed setpriv --reuid 65534 --regid 65534 --clear-groups env -u XDG_STATE_HOME -C "$T/theirs" HOME="$T/closed" \
+    XDG_RUNTIME_DIR="$T/their-run" "$DT_BIN/dtlaunch" -n 1 -s 0 true
+  expect_status 0
+  expect_output closed 'the journal lies in /var/tmp/dtlaunch-65534: .*/closed is not to be written'
+  rm -rf /var/tmp/dtlaunch-65534
   mkdir "$T/others"
   chown 65534 "$T/others"
   run others env XDG_RUNTIME_DIR="$T/others" dtlaunch -n 1 -s 0 true

@@ -114,8 +114,15 @@ awaitable<Result<Dialed>> dial(Target target, Endpoints endpoints, io::SshOption
     problems += fmt::format("{}{} port {}: {}", problems.empty() ? "" : "; ", address, target.port,
                             connected.error().message);
   }
-  co_return fail(kind, "{}: connect to {}: is sshd running there, and is the port right?",
-                 target.written, problems);
+  const std::string port = fmt::format(":{}", target.port);
+  const bool is_count = target.port <= 16 && target.written.ends_with(port);
+  const std::string_view host =
+      std::string_view(target.written).substr(0, target.written.size() - port.size());
+  std::string hint;
+  if (is_count)
+    hint = fmt::format(" If {} workers are meant: {} slots={}", target.port, host, target.port);
+  co_return fail(kind, "{}: connect to {}: is sshd running there, and is the port right?{}",
+                 target.written, problems, hint);
 }
 
 }  // namespace dt::launcher

@@ -161,6 +161,8 @@ TEST_CASE("hosts: an error names file, line, column, the word and what was expec
       {"a b", "hosts:1:3: \"b\" was not expected"},
       {"a,b", "hosts:1:2: \",\" may not stand in a host's name"},
       {"fe80::1", "hosts:1:1: \"fe80::1\": write an IPv6 address in brackets, as in [fe80::1]"},
+      {"ssh://h1", "hosts:1:1: \"ssh://h1\": no scheme: [user@]host[:port] was expected"},
+      {"h1,h2", "hosts:1:3: \"h1,h2\": one host a line"},
       {"[fe80::1", "IPv6 address in brackets"},
       {"[fe80::1]x", "hosts:1:10: \"x\": only \":port\" may follow"},
       {"[fe:xyz::1]", "hosts:1:2: \"fe:xyz::1\" is no IPv6 address"},

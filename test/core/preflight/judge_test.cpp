@@ -107,6 +107,10 @@ TEST_CASE("preflight: the states of a volume") {
   };
   facts.state = VolumeState::kMissing;
   fails("/job: not mounted: there is no such folder");
+  CHECK(only(judge(all)).remedy == "mount there what is here: nfs1:/export, nfs4");
+  all.mount = "/dev/vda, ext4";
+  CHECK(only(judge(all)).remedy.starts_with("here it is on this machine's own disk (/dev/vda, "));
+  all.mount = "nfs1:/export, nfs4";
   facts.state = VolumeState::kReadOnly;
   fails("/job: read-only (nfs1:/export, nfs4)");
   facts.state = VolumeState::kOther;

@@ -31,7 +31,8 @@ FolderFacts facts_of(std::optional<std::string> given, std::string remote_below 
   facts.remote = [remote_below](const std::string& path) -> std::string {
     return !remote_below.empty() && path.starts_with(remote_below) ? "NFS" : "";
   };
-  facts.owner = [](const std::string& path) -> std::optional<unsigned> {
+  facts.writable = [](const std::string&) { return true; };
+  facts.owner = [const std::string& path) -> std::optional<unsigned> {
     return path == "/run/user/0" ? 0U : 1000U;
   };
   return facts;
@@ -114,6 +115,11 @@ TEST_CASE("master folders: the state lies in the home, unless that is on a netwo
   CHECK(moved.path == "/var/tmp/dtlaunch-1000");
   CHECK(moved.notice.find("/homes/u is on NFS") != std::string::npos);
   CHECK(choose_state_home(facts_of(std::nullopt, "/")).path == usual.path);  // nothing is better
+  FolderFacts of_nobody = facts_of(std::nullopt);
+  of_nobody.home = "/";
+  of_nobody.writable = [](const std::string& path) { return !path.starts_with("/.local"); };
+  CHECK(choose_state_home(of_nobody).path == "/var/tmp/dtlaunch-1000");
+  CHECK(choose_state_home(of_nobody).notice.find("/ is not to be written") != std::string::npos);
 }
 
 TEST_CASE("master folders: a given XDG_STATE_HOME is kept, and warned of", "[master_folders]") {
