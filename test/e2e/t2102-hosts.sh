@@ -20,3 +20,9 @@ expect_status 65
 expect_output changed "known_hosts:[0-9]+"
 expect_output changed 'ssh-keygen -f .* -R'
 expect_nothing_left 10
+
+say "a number of workers written as a port"
+echo 127.0.0.1:2 >"$T/hosts"
+run count timeout 60 dtlaunch -n 2 -H "$T/hosts" "${SSH_OPTIONS[@]}" --start-timeout 1 -s 0 true
+expect_status 65
+expect_output count 'is the port right\? If 2 workers are meant: 127\.0\.0\.1 slots=2'

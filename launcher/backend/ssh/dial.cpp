@@ -115,7 +115,7 @@ awaitable<Result<Dialed>> dial(Target target, Endpoints endpoints, io::SshOption
                             connected.error().message);
   }
   const std::string port = fmt::format(":{}", target.port);
-  const bool is_count = target.port <= 16 && target.written.ends_with(port);
+  const bool is_count = target.port >= 2 && target.port <= 16 && target.written.ends_with(port);
   const std::string_view host =
       std::string_view(target.written).substr(0, target.written.size() - port.size());
   std::string hint;

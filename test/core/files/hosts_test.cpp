@@ -159,7 +159,7 @@ TEST_CASE("hosts: an error names file, line, column, the word and what was expec
       {"a slots=99999999999999999999", "is no number of slots"},
       {"a slots=1 slots=2", "hosts:1:11: slots= is given twice"},
       {"a b", "hosts:1:3: \"b\" was not expected"},
-      {"a,b", "hosts:1:2: \",\" may not stand in a host's name"},
+      {"a,b", "hosts:1:2: \"a,b\": one host a line"},
       {"fe80::1", "hosts:1:1: \"fe80::1\": write an IPv6 address in brackets, as in [fe80::1]"},
       {"ssh://h1", "hosts:1:1: \"ssh://h1\": no scheme: [user@]host[:port] was expected"},
       {"h1,h2", "hosts:1:3: \"h1,h2\": one host a line"},

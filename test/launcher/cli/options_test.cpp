@@ -211,6 +211,8 @@ TEST_CASE("options: every option reaches the spec", "[options]") {
                        "EMPTY",
                        "--env",
                        "A=b=c d",
+                       "--env",
+                       "BASH_FUNC_ml%%=() { :; }",
                        "--env-server",
                        "S=1",
                        "--env-worker=W=",
@@ -271,7 +273,10 @@ TEST_CASE("options: every option reaches the spec", "[options]") {
   CHECK(spec.sync_dst_dir == "/dst");
   CHECK(spec.cwd == "/dst");
   using Pairs = std::vector<std::pair<std::string, std::string>>;
-  CHECK(spec.env == Pairs{{"HERE", "here's \"it\"\n"}, {"EMPTY", ""}, {"A", "b=c d"}});
+  CHECK(spec.env == Pairs{{"HERE", "here's \"it\"\n"},
+                          {"EMPTY", ""},
+                          {"A", "b=c d"},
+                          {"BASH_FUNC_ml%%", "() { :; }"}});
   CHECK(spec.env_server == Pairs{{"S", "1"}});
   CHECK(spec.env_worker == Pairs{{"W", ""}});
   CHECK(spec.prepare_data == "wget 'x y'");
@@ -348,6 +353,7 @@ TEST_CASE("options: --resume takes a folder and nothing else", "[options]") {
   CHECK(options.action == launcher::Action::kResume);
   CHECK(options.resume == "/job/folder");
   CHECK(good({"--resume=/abs"}).resume == "/abs");
+  CHECK(good({"--resume", ".", "--detach"}).spec.detached);
 }
 
 TEST_CASE("options: the help names every exit code and the options people look for", "[options]") {
