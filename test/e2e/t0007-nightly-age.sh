@@ -1,0 +1,27 @@
+# timeout=20 cost=1
+# scripts/nightly --age: what was skipped, failed or never run is not green, and an unknown commit is said to be one.
+. "$(dirname "$0")/lib.sh"
+git init -q "$T/repo"
+cd "$T/repo"
+mkdir scripts
+cp "$DT_SOURCE/scripts/nightly" scripts
+commit() { git -c user.name=t -c user.email=t@t commit -q --allow-empty -m c; git rev-parse --short=10 HEAD; }
+first=$(commit)
+second=$(commit)
+for i in $(seq 101); do commit >/dev/null; done
+cat >"$T/ledger" <<L
+| date | commit | cores | part | min | cpu | result |
+| 2026-11-23 | $first | 2 | release | 1 | 1 | ok: 1 tests |
+| 2026-11-23 | $second+ | 2 | release | 1 | 1 | ok: 1 tests |
+| 2026-11-23 | $(git rev-parse HEAD) | 2 | release | 1 | 1 | FAILED |
+| 2026-11-23 | $(git rev-parse HEAD) | 2 | sim | 1 | 1 | ok |
+| 2026-11-23 | $first | 2 | fuzz | 1 | 1 | skipped: no clang |
+| 2026-11-23 | 0123456789 | 2 | asan | 1 | 1 | ok |
+L
+run age scripts/nightly --age --ledger "$T/ledger" release sim fuzz asan python
+expect_status 0
+expect_output age '^  release: 101 commits \(WARNING: more than 100\)$'
+expect_output age '^  sim: 0 commits$'
+expect_output age '^  fuzz: never green$'
+expect_output age '^  asan: green on 0123456789, which is not known here$'
+expect_output age '^  python: never green$'
