@@ -94,7 +94,7 @@ void AgentReports::on(const Host& host, const FolderChecked& m) { links_.folder_
 
 void AgentReports::on(const Host& host, const dt::Notice& m) {
   const Duration left = std::chrono::milliseconds(m.deadline_ms);
-  shell_.post(NoticeGiven{host, io::wall_now() + left.count(), m.text, m.is_repeated});
+  shell_.post(NoticeGiven{host, left, m.text, m.is_repeated});
 }
 
 void AgentReports::on(const Host& host, const Usage& m) {

@@ -30,6 +30,7 @@ constexpr Duration kFarewell = 30s;
 constexpr Duration kGoodbye = 10s;
 constexpr Duration kLastReach = 5s;  ///< Least time at the end for hosts whose link is not up.
 constexpr Duration kFolderAnswersWithin = 30s;
+constexpr Duration kTellAwaited = 30s;  ///< Between two lines about hosts that are waited for.
 
 /// Heartbeats are most of what a quiet job's supervisor hears: twice before a silent host is
 /// suspect.
@@ -94,11 +95,15 @@ AgentConnection& HostLinks::make_link(const Host& host) {
   options.orphan_timeout_ms = milliseconds(spec_.rules.orphan_timeout);
   options.beat = beat_of(spec_);
   // A silent link is broken only when liveness has decided, or waits for something else.
+  options.takes_over = spec_.is_taken_over;
   options.silence_limit = std::max(options.silence_limit, spec_.rules.liveness.dead_after + 2s);
   AgentConnection::Callbacks callbacks;
   callbacks.attached = [this, host](const AgentState& state) { attached(host, state); };
   callbacks.frame = [this, host](const wire::Frame& frame) { reports_.frame(host, frame); };
   callbacks.down = [this, host](const Error& error, bool gone) { broke(host, error, gone); };
+  callbacks.outranked = [this, host](Term term) {
+    if (on_outranked) on_outranked(host, term);
+  };
   HostLink& h = hosts_[host];
   h.link = std::make_unique<AgentConnection>(shell_.executor, backend_, std::move(options),
                                              std::move(callbacks));
@@ -210,9 +215,21 @@ void HostLinks::admitted(const Host& host, const AgentState& state) {
   h.address = io::is_local(spec_) ? dialed
               : node              ? launcher::node_address(*node, state)
                                   : launcher::host_address(host, dialed, state);
+  warn_of_twin(host);
   reports_.admitted(host, state);
   shell_.post(AgentAttached{host, state.boot_id, state.incarnation, state.processes, state.place});
   reports_.attached(host, state);
+}
+
+void HostLinks::warn_of_twin(const Host& host) {
+  const HostLink& h = hosts_.at(host);
+  if (io::is_local(spec_) || h.machine.empty()) return;
+  for (const auto& [other, o] : hosts_)
+    if (other != host && o.is_kept() && o.machine == h.machine && o.address == h.address)
+      return shell_.console.warn(
+          "{} and {} are one machine: two agents give its GPUs and ports twice (write one name, "
+          "with slots=N)",
+          other, host);
 }
 
 void HostLinks::kept_away(const Host& host, const Error& error) {
@@ -276,6 +293,8 @@ void HostLinks::kill_all() {
 awaitable<std::vector<Host>> HostLinks::shut_down(Duration grace, bool is_killed) {
   // Hosts whose link is not up are tried as long as one connection may take, so that nothing runs
   // on there next to a resumed job.
+  // What runs on hosts of a job that is taken over ends by itself after --orphan-timeout.
+  const Duration orphans_end = spec_.rules.orphan_timeout + kGoodbye;
   const Duration last_reach = std::max(kLastReach, spec_.ssh.connect_timeout);
   // Hosts that an earlier term gave up as lost, where it could not send the end.
   for (const auto& [host, state] : shell_.job->hosts().all())
@@ -286,17 +305,40 @@ awaitable<std::vector<Host>> HostLinks::shut_down(Duration grace, bool is_killed
   for (bool awaits = true; awaits;) {
     // An agent ends when its output has come.
     if (shell_.volume.is_output_moving()) begin = io::steady_now();
+    const bool waits_for_orphans = spec_.is_taken_over && !is_hurried_;
     awaits = std::any_of(hosts_.begin(), hosts_.end(), [&](const auto& entry) {
       const auto& link = entry.second.link;
       if (!link || link->ended()) return false;
-      return io::steady_now() - begin < (link->up() ? grace + kGoodbye : last_reach);
+      const Duration limit = waits_for_orphans ? orphans_end
+                             : link->up()      ? grace + kGoodbye
+                                               : last_reach;
+      return io::steady_now() - begin < limit;
     });
+    if (waits_for_orphans && awaits) tell_awaited(begin + orphans_end);
     if (awaits) co_await io::sleep_for(20ms);
   }
   std::vector<Host> unconfirmed;
   for (const auto& [host, h] : hosts_)
-    if (h.link && h.ever_attached && !h.link->ended()) unconfirmed.push_back(host);
+    if (h.link && (h.ever_attached || spec_.is_taken_over) && !h.link->ended())
+      unconfirmed.push_back(host);
   co_return unconfirmed;
+}
+
+void HostLinks::tell_awaited(Time until) {
+  const Time now = io::steady_now();
+  if (now < tell_at_) return;
+  const bool is_first = tell_at_ == Time{};
+  tell_at_ = now + (is_first ? kLastReach : kTellAwaited);
+  std::vector<Host> awaited;
+  for (const auto& [host, h] : hosts_)
+    if (h.link && !h.link->ended() && !h.link->up()) awaited.push_back(host);
+  if (is_first || awaited.empty()) return;
+  shell_.console.warn(
+      "{} {} not answer: what runs there ends by itself in {:.0f} s at the latest "
+      "(--orphan-timeout "
+      "of that job); then the job begins (Ctrl-C: not at all)",
+      fmt::join(fold_hosts(awaited), ", "), awaited.size() == 1 ? "does" : "do",
+      seconds(until - now));
 }
 
 // ---------------------------------------------------------------- questions

@@ -72,6 +72,10 @@ class HostLinks {
   /// Every agent ends, with `grace` for its processes, or without any if they are killed; waits for
   /// them, as long as output comes. Returns the hosts that did not confirm it.
   io::awaitable<std::vector<Host>> shut_down(Duration grace, bool is_killed);
+  /// The end of a taken-over job is not waited for any more.
+  void hurry() { is_hurried_ = true; }
+  /// An agent obeys a supervisor of a higher term. May be empty.
+  std::function<void(const Host&, Term)> on_outranked;
 
   [[nodiscard]] const std::map<Host, HostLink>& all() const { return hosts_; }
   /// An unknown host is like one that was never reached.
@@ -94,9 +98,13 @@ class HostLinks {
   void admitted(const Host& host, const AgentState& state);
   /// Once all base hosts have answered: one line about hosts without the activated_program().
   void warn_of_lacking();
+  /// Another host of the job is the same machine.
+  void warn_of_twin(const Host& host);
   /// The host lacks the working folder, or does not answer.
   void kept_away(const Host& host, const Error& error);
   void broke(const Host& host, const Error& error, bool gone);
+  /// Says now and then which hosts have not confirmed the end of a taken-over job.
+  void tell_awaited(Time until);
   void notice_silence(const Host& host, HostLink& h, Time now, Time job_now);
 
   Shell& shell_;
@@ -109,6 +117,8 @@ class HostLinks {
   std::map<Host, HostLink> hosts_;
   std::set<Host> lack_program_;  ///< Not warned of yet.
   bool is_ending_ = false;
+  bool is_hurried_ = false;
+  Time tell_at_{};
   Time ticked_at_;
   Time listens_since_;  ///< Before that nothing could be heard: this process did not run.
 };

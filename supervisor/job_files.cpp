@@ -138,7 +138,7 @@ awaitable<Result<void>> JobFiles::take_lock() {
   if (*locked) {
     shell_.log.warn("{} is taken over; a supervisor that still has it is given time to notice",
                     shell_.spec.job_dir);
-    co_await io::sleep_for(2 * kLockLook);
+    co_await io::sleep_for(kDoubtAfter + kLockLook);
   }
   co_return Result<void>();
 }
@@ -247,15 +247,15 @@ Result<std::optional<JobFiles::Cut>> JobFiles::cut_journal() {
   return cut;
 }
 
-awaitable<std::optional<LockHolder>> JobFiles::other_holder() {
+awaitable<Result<std::optional<LockHolder>>> JobFiles::other_holder() {
   auto holder = co_await job_lock_holder(shell_.volume, shell_.spec.job_dir);
-  if (holder && *holder == *lock_) holder.reset();
+  if (holder && *holder == lock_) holder->reset();
   co_return holder;
 }
 
 // ---------------------------------------------------------------- close
 
-awaitable<void> JobFiles::close(const End& end) {
+awaitable<void> JobFiles::close(const End& end, bool is_over) {
   const Time until = io::steady_now() + kLastLines;
   std::error_code ignored;
   std::filesystem::remove_all(io::programs_dir(shell_.spec), ignored);
@@ -268,7 +268,7 @@ awaitable<void> JobFiles::close(const End& end) {
   const bool is_written = co_await shell_.volume.drain(kLastLines);
   const bool answers = is_written || shell_.volume.stalled_for() < kSlowRequest;
   if (answers) {
-    static_cast<void>(co_await write_pointer(&end));
+    if (is_over) static_cast<void>(co_await write_pointer(&end));
     co_await drop_lock();
   }
   if (!is_written)

@@ -40,13 +40,13 @@ class JobFiles {
   io::awaitable<Result<KnownEvents>> open_volume(const std::vector<Record>& records);
   /// Writes to the volume until cancelled.
   void run();
-  /// The last lines of all files; the lock goes.
-  io::awaitable<void> close(const End& end);
+  /// The last lines of all files; the lock goes. The pointer names the end if it `is_over`.
+  io::awaitable<void> close(const End& end, bool is_over);
   io::awaitable<void> drop_lock();
   /// Writes again where the job's supervisor is; its socket has moved.
   io::awaitable<void> point_here();
-  /// Whoever holds the folder's lock, if it is another one now.
-  io::awaitable<std::optional<LockHolder>> other_holder();
+  /// Whoever holds the folder's lock, if it is another one now; an error: that is not known.
+  io::awaitable<Result<std::optional<LockHolder>>> other_holder();
 
   /// Another job has the folder, or another supervisor this job.
   [[nodiscard]] bool is_refused() const { return is_refused_; }
@@ -68,6 +68,8 @@ class JobFiles {
 
   /// Between looks at who has the folder.
   static constexpr Duration kLockLook = std::chrono::seconds(2);
+  /// A lock that was not read for so long may be another master's.
+  static constexpr Duration kDoubtAfter = 3 * kLockLook;
 
  private:
   io::awaitable<Result<std::vector<wire::Frame>>> open_journal();

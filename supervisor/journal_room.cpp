@@ -38,4 +38,9 @@ bool JournalRoom::matters(const JobEvent& event) {
          !std::holds_alternative<ProcessInspected>(event);
 }
 
+bool JournalRoom::is_void(const JobEvent& event, const Host& released) {
+  const auto* attached = std::get_if<AgentAttached>(&event);
+  return attached && attached->host == released;
+}
+
 }  // namespace dt::supervisor

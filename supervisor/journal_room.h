@@ -41,6 +41,8 @@ class JournalRoom {
 
   /// Whether the event still matters after the wait. Events that repeat all the time do not.
   [[nodiscard]] static bool matters(const JobEvent& event);
+  /// Whether an event that waits is void after the host's release: its agent ends.
+  [[nodiscard]] static bool is_void(const JobEvent& event, const Host& released);
 
  private:
   std::vector<Effect> held_;

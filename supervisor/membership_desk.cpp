@@ -52,8 +52,8 @@ std::string MembershipDesk::leave(const ControlAsk& ask) {
     shell_.post(NoticeCancelled{*host});
     return nlohmann::json{{"ok", true}}.dump();
   }
-  NoticeGiven given{*host, kNoDeadline, ask.why};
-  if (ask.deadline_s) given.deadline_ns = io::wall_now() + from_seconds(*ask.deadline_s).count();
+  NoticeGiven given{*host, {}, ask.why};
+  if (ask.deadline_s) given.left = from_seconds(*ask.deadline_s);
   shell_.post(std::move(given));
   const Notices& notices = shell_.job->notices();
   std::string outlook = *host ? notices.outlook(**host) : "";

@@ -122,6 +122,10 @@ class Loop final : public Supervisor {
         orders_(shell_, links_, output_, reports_),
         membership_(shell_),
         fleet_(shell_) {
+    links_.on_outranked = [this](const Host& host, Term term) {
+      give_folder_up(fmt::format("{} says that a supervisor of term {} has taken {} over", host,
+                                 term, spec_.job_dir));
+    };
     output_.lead = [this]() -> std::optional<WorkerId> {
       if (!job_ || job_->boundary().contributors().empty()) return std::nullopt;
       return job_->boundary().contributors().front();
@@ -153,6 +157,7 @@ class Loop final : public Supervisor {
   }
 
   void stop(std::string why) override {
+    links_.hurry();
     if (stopped_why_) return;
     stopped_why_ = why;
     if (journal_room_.is_out()) return end_unwritten(kExitInterrupted, std::move(why));
@@ -184,6 +189,7 @@ class Loop final : public Supervisor {
       co_return code;
     }
     const bool is_heard = say_ready(fmt::format("READY {}\n", spec_.socket));
+    lock_seen_at_ = io::steady_now();
     begin_tasks();
     pumping_ = true;  // what is posted meanwhile comes after all that the beginning asks for
     carry_out(job_->begin(shell_.term, now()));
@@ -305,16 +311,29 @@ class Loop final : public Supervisor {
   awaitable<void> watch_lock() {
     for (;;) {
       co_await io::sleep_for(JobFiles::kLockLook);
+      const Time asked_at = io::steady_now();
       const auto holder = co_await files_.other_holder();
-      if (!holder) continue;
-      const std::string why = fmt::format("{} was taken over from {} (pid {} there)", spec_.job_dir,
-                                          holder->host, holder->pid);
-      console_.error("{}: everything is stopped here, and no file is touched any more", why);
-      has_folder_ = false;
-      volume_.stop();
-      kill(why);
+      if (!holder) continue;  // it is not known: see look_at_lock()
+      lock_seen_at_ = asked_at;
+      look_at_lock();
+      if (!*holder) continue;
+      give_folder_up(fmt::format("{} was taken over from {} (pid {} there)", spec_.job_dir,
+                                 (*holder)->host, (*holder)->pid));
       co_return;
     }
+  }
+
+  void give_folder_up(const std::string& why) {
+    if (!std::exchange(has_folder_, false)) return;
+    console_.error("{}: everything is stopped here, and no file is touched any more", why);
+    volume_.stop();
+    kill(why);
+  }
+
+  /// Posts when the lock has not been read for long, and when it is again.
+  void look_at_lock() {
+    const bool is_doubtful = io::steady_now() - lock_seen_at_ > JobFiles::kDoubtAfter;
+    if (is_doubtful != std::exchange(is_doubtful_, is_doubtful)) post(LockDoubtful{is_doubtful});
   }
 
   awaitable<void> tick_loop() {
@@ -322,6 +341,7 @@ class Loop final : public Supervisor {
       co_await io::sleep_for(kTick);
       look_at_journal_room();
       look_at_output();
+      look_at_lock();
       look_at_journal_size();
       if (journal_room_.is_out()) continue;
       const Time at = io::steady_now();
@@ -353,6 +373,8 @@ class Loop final : public Supervisor {
   awaitable<void> shut_down() {
     // Agents stop what is theirs and close; what does not answer stops by its orphan timeout.
     const std::vector<Host> unconfirmed = co_await links_.shut_down(end_->grace, is_killed_);
+    // Whose end is not waited for is not over: the next take-over waits for it.
+    const bool is_over = !spec_.is_taken_over || !stopped_why_ || unconfirmed.empty();
     for (const Host& host : unconfirmed)
       console_.warn(
           "{} did not say that everything there has ended; what is left there stops by itself "
@@ -364,7 +386,7 @@ class Loop final : public Supervisor {
     show_end();
     output_.close_all();
     host_worker_->stop();
-    if (has_folder_) co_await files_.close(*end_);
+    if (has_folder_) co_await files_.close(*end_, is_over);
     io::JobEnded last{end_->exit_code, end_->message};
     co_await control_.end(std::move(last), kLastWord);
     control_.stop();
@@ -381,9 +403,9 @@ class Loop final : public Supervisor {
 
   // ---------------------------------------------------------------- events in, effects out
 
-  /// The job's time (JournalRoom), and the wall clock's.
   [[nodiscard]] Instant now() const {
-    return {journal_room_.job_time(io::steady_now()), io::wall_now()};
+    const Time steady = io::steady_now();
+    return {journal_room_.job_time(steady), io::wall_now(), steady};
   }
 
   void post(JobEvent event) {
@@ -470,7 +492,8 @@ class Loop final : public Supervisor {
       act(Note{
           Note::Kind::kFailure, "journal_room_low",
           fmt::format("{}: when that is used up, the job waits at its next boundary", little)});
-    if (!journal_room_.is_due(at)) return;
+    // What waits may be starts.
+    if (!journal_room_.is_due(at) || is_doubtful_) return;
     const auto appended = append(journal_room_.first());
     if (journal_failed_) return;
     if (!appended) return journal_room_.put_off(appended.error().message, at);
@@ -534,6 +557,8 @@ class Loop final : public Supervisor {
   void act(const Attach& e) { links_.attach(e.host, e.start); }
   void act(const ReleaseHost& e) {
     links_.release(e.host);
+    std::erase_if(events_,
+                  [&e](const JobEvent& event) { return JournalRoom::is_void(event, e.host); });
     prepares_.forget(e.host);
     fleet_.look();
   }
@@ -583,7 +608,8 @@ class Loop final : public Supervisor {
             .dropped_bytes = volume_.dropped_bytes(),
             .queue_length = waiting.requests + waiting.appends,
             .queue_bytes = waiting.output_bytes,
-            .queue_age_s = seconds(waiting.age)};
+            .queue_age_s = seconds(waiting.age),
+            .lock_doubtful_s = is_doubtful_ ? seconds(io::steady_now() - lock_seen_at_) : 0};
   }
 
   [[nodiscard]] std::string status() const {
@@ -686,6 +712,8 @@ class Loop final : public Supervisor {
   std::optional<std::string> stopped_why_;  ///< stop() was called.
   bool is_killed_ = false;                  ///< kill() was called.
   bool has_folder_ = true;                  ///< No other supervisor has taken it over.
+  Time lock_seen_at_ = io::steady_now();    ///< The folder's lock was read, and this job's.
+  bool is_doubtful_ = false;                ///< LockDoubtful was posted.
   Time started_ = io::steady_now();
 };
 

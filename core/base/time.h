@@ -22,10 +22,13 @@ struct JobClock {
 };
 using Time = JobClock::time_point;
 
-/// The moment of an event: `at` for deadlines, `wall_ns` (since 1970) for what people read.
+/// The moment of an event by three clocks: `at` for deadlines of the job's own, which may stand;
+/// `wall_ns` (since 1970), which may step, for what people read and for later terms; `steady`,
+/// which does neither, for deadlines that others set.
 struct Instant {
   Time at;
   std::int64_t wall_ns = 0;
+  Time steady{};
 };
 
 [[nodiscard]] inline double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }

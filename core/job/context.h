@@ -3,6 +3,7 @@
 /// them. Pure.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -33,6 +34,7 @@ class JobContext {
   std::map<WorkerId, Host> clean_exits;
   FutileTries futile;
   Agenda agenda;
+  bool is_doubtful = false;  ///< Nothing is started: see LockDoubtful.
   bool opened = false;  ///< Some worker opened a distributed kvstore: the command is not opaque.
   std::uint64_t log_lines = 0;  ///< Lines of host_worker_log so far.
   std::optional<JobEnding> ending;
@@ -41,7 +43,7 @@ class JobContext {
   /// A host that goes away (core/job/notices.h).
   struct Leaving {
     std::string why;
-    std::int64_t stops_ns = kNoDeadline;  ///< Wall clock: its workers are stopped then.
+    Time stops_at = Time::max();  ///< By steady(): its workers are stopped then.
   };
   std::map<Host, Leaving> leaving;
 
@@ -80,6 +82,18 @@ class JobContext {
 
   [[nodiscard]] Time now() const { return now_.at; }
   [[nodiscard]] std::int64_t wall_ns() const { return now_.wall_ns; }
+  [[nodiscard]] Time steady() const { return now_.steady; }
+  /// When something was, by steady(), that a record has by the wall clock: of an earlier term's it
+  /// is an estimate, and never in the future.
+  [[nodiscard]] Time moment_of(std::int64_t wall_ns) const {
+    return now_.steady - std::max(Duration{}, Duration(now_.wall_ns - wall_ns));
+  }
+  /// The deadline by steady(), no later than the notice said; Time::max(): it has none.
+  [[nodiscard]] Time deadline_of(const NoticeTaken& r) const {
+    if (r.deadline_ns == kNoDeadline) return Time::max();
+    const Duration left(r.deadline_ns - now_.wall_ns);
+    return now_.steady + std::clamp(left, Duration{}, Duration(r.left_ns));
+  }
   /// No epoch has begun yet.
   [[nodiscard]] bool initial() const { return !boundary.epoch().has_value(); }
   /// A member exited with code 0, and no other one has arrived at a boundary since.
@@ -93,7 +107,7 @@ class JobContext {
   /// The host goes away so soon that no worker of it begins an epoch any more.
   [[nodiscard]] bool stops(const Host& host) const {
     const auto it = leaving.find(host);
-    return it != leaving.end() && wall_ns() >= it->second.stops_ns;
+    return it != leaving.end() && steady() >= it->second.stops_at;
   }
   /// The next line of host_worker_log.
   [[nodiscard]] LogLine log_line(bool added, const Host& host) const {
@@ -113,8 +127,9 @@ class JobContext {
   }
   void apply(const NoticeTaken& r) {
     if (!r.host) return;
-    const bool ever = r.deadline_ns != kNoDeadline;
-    leaving[*r.host] = {r.why, ever ? r.deadline_ns - options.notice_margin.count() : kNoDeadline};
+    const Time deadline = deadline_of(r);
+    leaving[*r.host] = {
+        r.why, deadline == Time::max() ? deadline : deadline - Duration(options.notice_margin)};
   }
   void apply(const NoticeOver& r) {
     if (r.host) leaving.erase(*r.host);

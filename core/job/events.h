@@ -107,10 +107,10 @@ struct StopAsked {
   std::string why;
   std::int32_t exit_code = 130;
 };
-/// A host goes away at that time, or all of the job's hosts do.
+/// A host goes away after that time, or all of the job's hosts do.
 struct NoticeGiven {
-  std::optional<Host> host;                ///< Nothing: all of them.
-  std::int64_t deadline_ns = kNoDeadline;  ///< Wall clock.
+  std::optional<Host> host;      ///< Nothing: all of them.
+  std::optional<Duration> left;  ///< Nothing: only the workers are to leave.
   std::string why;
   bool is_repeated = false;  ///< Its source may have said the same before.
 };
@@ -120,6 +120,12 @@ struct NoticeCancelled {
 };
 /// Time passes; deadlines are checked. About every 100 ms.
 struct Tick {};
+
+/// Whether the folder's lock cannot be read for so long that another master may have taken the job
+/// over: then nothing is started. What runs goes on.
+struct LockDoubtful {
+  bool is_doubtful = false;
+};
 
 /// Whether there is a place for checkpoints by time: a volume that every base host sees, with room.
 struct CheckpointPlaceSeen {
@@ -132,8 +138,8 @@ using JobEvent =
                  FromWorker<Arrive>, FromWorker<Progress>, FromWorker<Figures>,
                  FromWorker<ServersHeard>, FromServer<ServerReady>, FromServer<CommitAck>,
                  FromServer<Traffic>, FromServer<Saved>, FromServer<GivingUp>, ProcessInspected,
-                 CheckpointSealed, CheckpointPlaceSeen, PlacesAsked, NoticeGiven, NoticeCancelled,
-                 StopAsked, Tick>;
+                 CheckpointSealed, CheckpointPlaceSeen, LockDoubtful, PlacesAsked, NoticeGiven,
+                 NoticeCancelled, StopAsked, Tick>;
 
 // ------------------------------------------------------------------ effects
 // To be carried out in order. Doing one twice must be harmless.

@@ -173,6 +173,8 @@ void GroupRestart::begin_if_due() {
     if (!below_least_since_) below_least_since_ = job_.now();
     wait(fmt::format("{} of at least {} worker(s) have a host (--min-workers)", next.size(),
                      least()));
+  } else if (job_.is_doubtful) {
+    wait("the folder's lock cannot be read");
   } else if (job_.now() < not_before_) {
     wait("it waits longer with each death");
   } else {
@@ -249,22 +251,36 @@ void GroupRestart::tick() {
     return;
   }
   if (workers_.membership().count(WorkerState::kStarting) == 0) return;
+  std::optional<Time> first_ran;
+  for (const WorkerId id : alive())
+    if (const Worker& w = *workers_.find(id); w.state == WorkerState::kMember)
+      first_ran = std::min(first_ran.value_or(w.since), w.since);
   for (const WorkerId id : alive()) {
     const Worker& w = *workers_.find(id);
-    if (w.state != WorkerState::kStarting || job_.now() - w.since < job_.options.start_timeout)
-      continue;
-    return job_.end(kExitStartTimeout,
-                    fmt::format("the process of worker {} on {} does not run after {:.0f} s "
-                                "(--start-timeout)",
-                                id, w.host, seconds(job_.options.start_timeout)));
+    if (w.state != WorkerState::kStarting) continue;
+    const bool is_late = job_.now() - w.since >= job_.options.start_timeout;
+    const bool is_alone = first_ran && job_.now() - *first_ran >= kOthersRun;
+    const std::string what = fmt::format("the process of worker {} on {} does not run", id, w.host);
+    if (job_.group_restarts > 0 && (is_late || is_alone)) return leave_out(id, what);
+    if (is_late)
+      return job_.end(kExitStartTimeout, fmt::format("{} after {:.0f} s (--start-timeout)", what,
+                                                     seconds(job_.options.start_timeout)));
   }
+}
+
+void GroupRestart::leave_out(WorkerId worker, const std::string& why) {
+  const Host host = workers_.find(worker)->host;
+  stop(why, futile_, {});
+  former_[worker] = host;
+  lost_.insert(host);
+  workers_.fence(worker, why);
 }
 
 // ---------------------------------------------------------------- records
 
 void GroupRestart::apply(const JobBegan& r) {
   for (std::uint32_t id = 0; id < r.workers.size(); ++id) in_log_[WorkerId(id)] = r.workers[id];
-  began_ns_ = job_.wall_ns();
+  began_at_ = job_.steady();
 }
 
 void GroupRestart::apply(const WorkerGone& r) {
@@ -283,7 +299,7 @@ void GroupRestart::apply(const GroupBegan& r) {
     in_log_[id] = host;
     id = id.next();
   }
-  began_ns_ = r.began_ns;
+  began_at_ = job_.moment_of(r.began_ns);
   why_.clear();
   below_least_since_.reset();
 }

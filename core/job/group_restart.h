@@ -29,6 +29,9 @@ namespace dt {
 
 /// A group in which a worker dies sooner than that makes its restart a futile one.
 inline constexpr Duration kGroupLives = std::chrono::seconds(60);
+/// In any group but the first a process that does not run for so long, while another one does,
+/// costs its host alone.
+inline constexpr Duration kOthersRun = std::chrono::seconds(60);
 
 class GroupRestart {
  public:
@@ -48,8 +51,8 @@ class GroupRestart {
   void attached(const Host& host, const std::vector<ProcessReport>& there);
   /// A worker of a former group may have ended at last.
   void ended(WorkerId worker);
-  /// Ends the job where processes do not run, or hosts do not come, for too long. Gives up workers
-  /// that cannot be killed.
+  /// Ends the job where processes of the first group do not run, or hosts do not come, for too
+  /// long. Gives up workers of later ones that do not run, or cannot be killed.
   void tick();
 
   /// Prepares hosts, stops the group, or begins the next one, as far as that is possible now.
@@ -81,11 +84,11 @@ class GroupRestart {
   /// No host may have a worker any more: ends the job.
   [[nodiscard]] bool ends_without_hosts();
   void give_up_unkillable();
+  /// The next group begins without the worker's host, which is tried again as ever.
+  void leave_out(WorkerId worker, const std::string& why);
 
   /// The group has lived for so long that a death in it is no futile try.
-  [[nodiscard]] bool has_lived() const {
-    return Duration(job_.wall_ns() - began_ns_) >= kGroupLives;
-  }
+  [[nodiscard]] bool has_lived() const { return job_.steady() - began_at_ >= kGroupLives; }
   /// A member that has died; null: none.
   [[nodiscard]] const Worker* dead_member() const;
   /// A host of the group goes away: nothing is waited for.
@@ -112,7 +115,7 @@ class GroupRestart {
   LostTime& lost_time_;
   std::map<WorkerId, Host> in_log_;  ///< Workers of the group that host_worker_log counts.
   std::uint32_t futile_ = 0;         ///< Restarts in a row.
-  std::int64_t began_ns_ = 0;        ///< The present group, by the wall clock.
+  Time began_at_{};                  ///< The present group, by the steady clock.
   std::string why_;                  ///< Why it stops.
   // Not in the journal.
   std::set<Host> lost_;  ///< Until they are ready again.

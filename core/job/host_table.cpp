@@ -142,9 +142,9 @@ void HostTable::failed(const Host& host, std::string check, const std::string& w
             host);
 }
 
-void HostTable::member_died(const Host& host, std::int64_t wall_ns, std::uint32_t budget) {
+void HostTable::member_died(const Host& host, Time then, std::uint32_t budget) {
   HostState& h = change(host);
-  h.restarts.add(wall_ns, job_.options.restart_refill);
+  h.restarts.add(then, job_.options.restart_refill);
   h.given_up = h.restarts.count() > budget;
 }
 
@@ -207,7 +207,7 @@ void HostTable::cool(const Host& host, std::uint32_t attempt) {
 // ---------------------------------------------------------------- what it does
 
 void HostTable::reach(const Host& host) {
-  if (at(host).link != Link::kNone) return;
+  if (job_.is_doubtful || at(host).link != Link::kNone) return;
   change(host).link = Link::kAttaching;
   job_.add(Attach{as_given(host), true});
 }
@@ -288,7 +288,9 @@ bool HostTable::is_cooling(const Host& host) const {
   return h.cooling_until && job_.now() < *h.cooling_until;
 }
 
-bool HostTable::usable(const Host& host) const { return !is_given_up(host) && !is_cooling(host); }
+bool HostTable::usable(const Host& host) const {
+  return !job_.is_doubtful && !is_given_up(host) && !is_cooling(host);
+}
 
 std::set<Host> HostTable::unreachable() const {
   std::set<Host> out;

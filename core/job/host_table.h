@@ -95,8 +95,8 @@ class HostTable {
   /// waiting does not mend it.
   void failed(const Host& host, std::string check, const std::string& why, bool is_start,
               bool is_final = false);
-  /// A member died here; `budget`: the number of restarts.
-  void member_died(const Host& host, std::int64_t wall_ns, std::uint32_t budget);
+  /// A member died here then (JobContext::moment_of()); `budget`: the number of restarts.
+  void member_died(const Host& host, Time then, std::uint32_t budget);
   /// Notes the death, and sets the time of the restart.
   void restart_later(const Host& host, WorkerId worker, const std::string& reason,
                      std::uint32_t budget);

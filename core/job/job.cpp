@@ -111,6 +111,7 @@ struct Job::Parts {
 
   /// What the decisions on every host depend on.
   struct Conditions {
+    bool is_doubtful = false;
     bool opened = false;
     bool initial = false;
     bool finishing = false;
@@ -122,7 +123,8 @@ struct Job::Parts {
   std::optional<Conditions> conditions;
 
   void look_at_all_if_needed() {
-    Conditions now{job.opened, job.initial(), job.finishing(), hosts.knows_ports()};
+    Conditions now{job.is_doubtful, job.opened, job.initial(), job.finishing(),
+                   hosts.knows_ports()};
     if (!now.knows_ports) now.first_host_may_be_reached = hosts.usable(job.options.workers.front());
     if (std::exchange(conditions, now) != now) look_at_all();
   }
@@ -169,6 +171,14 @@ struct Job::Parts {
   void on(const CheckpointSealed& e) { checkpoints.sealed(e); }
   void on(const FromServer<GivingUp>& e) { servers.checkpoint_unusable(e); }
   void on(const CheckpointPlaceSeen& e) { checkpoints.place_seen(e, servers.hosts()); }
+  void on(const LockDoubtful& e) {
+    job.is_doubtful = e.is_doubtful;
+    job.note(e.is_doubtful ? Note::kFailure : Note::kInfo, "lock_doubtful",
+             e.is_doubtful ? "the folder's lock cannot be read: another master may have taken the "
+                             "job over, so nothing is started until it can"
+                           : "the folder's lock can be read again, and is still this job's");
+    if (!e.is_doubtful) servers.start_waiting();
+  }
   void on(const PlacesAsked& e) { workers.places_asked(e); }
   void on(const StopAsked& e) { job.end(e.exit_code, e.why); }
 

@@ -307,17 +307,25 @@ Plan Membership::plan(const std::vector<WorkerId>& members, Time now,
   for (const WorkerId id : members)
     if (go.count(id)) out.leaves.push_back(id);
   if (holds) out.reason = "an edit that swaps hosts waits for its newcomers";
-  keep_least(out, members.size());
+  keep_least(out, members.size(), now);
   return out;
 }
 
-void Membership::keep_least(Plan& plan, std::size_t members) const {
+void Membership::keep_least(Plan& plan, std::size_t members, Time now) const {
   const std::size_t least = std::max(limits_.least, 1U);
   bool keeps = false;
   const auto may_stay = [this](WorkerId id) { return !at(workers_.at(id).host).leaves; };
   while (!plan.leaves.empty() && members + plan.joins.size() - plan.leaves.size() < least) {
     const auto kept = std::ranges::find_if(plan.leaves, may_stay);
-    plan.leaves.erase(kept == plan.leaves.end() ? plan.leaves.begin() : kept);
+    const WorkerId stays = kept == plan.leaves.end() ? plan.leaves.front() : *kept;
+    const Edit edit = at(workers_.at(stays).host).removed_by;
+    const auto swap = swaps_.find(edit);
+    const bool is_swap = swap != swaps_.end() && now < swap->second + kSwapWait;
+    // An edit that swaps hosts waits as a whole.
+    std::erase_if(plan.leaves, [&](WorkerId id) {
+      return id == stays || (is_swap && at(workers_.at(id).host).removed_by == edit);
+    });
+    std::erase_if(plan.joins, [&](WorkerId id) { return is_swap && workers_.at(id).edit == edit; });
     keeps = true;
   }
   if (!keeps) return;

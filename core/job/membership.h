@@ -188,7 +188,7 @@ class Membership {
   /// What the file wants of each host, within the limit; sets beyond_limit_.
   [[nodiscard]] std::map<Host, std::uint32_t> within_limit(const std::vector<HostSlots>& hosts);
   /// Takes leaves back until enough stay.
-  void keep_least(Plan& plan, std::size_t members) const;
+  void keep_least(Plan& plan, std::size_t members, Time now) const;
 
   WorkerLimits limits_;
   Agenda* agenda_;

@@ -11,7 +11,9 @@ namespace dt {
 namespace {
 
 /// Repetitions of one notice differ by the time that they take on their way.
-constexpr std::int64_t kSame_ns = 1'000'000'000;
+constexpr Duration kSame = std::chrono::seconds(1);
+/// A host's agent says its notice again when it is attached.
+constexpr Duration kSourceSpeaks = std::chrono::seconds(3);
 /// The last boundary in time saves a checkpoint, and so do those before it that would be the last
 /// if epochs took that many times as long.
 constexpr int kSlowdown = 2;
@@ -24,15 +26,20 @@ std::string in_text(Duration left) { return fmt::format("in {}", duration_text(s
 
 void Notices::given(const NoticeGiven& e) {
   if (e.host && !objection(*e.host).empty()) return;
-  const std::optional<Host> host = subject(e.host, e.deadline_ns);
+  const std::optional<Host> host = subject(e.host, e.left.has_value());
+  const Duration in_time = std::max(Duration{}, e.left.value_or(Duration{}));
   const NoticeTaken r{
-      host, std::max(e.deadline_ns, job_.wall_ns()),
-      host == e.host ? e.why : fmt::format("{}, on the master's host {}", e.why, *e.host)};
+      host, e.left ? job_.wall_ns() + in_time.count() : kNoDeadline,
+      host == e.host ? e.why : fmt::format("{}, on the master's host {}", e.why, *e.host),
+      in_time.count()};
+  const Time deadline = job_.deadline_of(r);
   const Notice* known = find(host);
-  if (known && r.deadline_ns >= known->deadline_ns - kSame_ns) return;
+  // Its source knows better than the estimate, either way.
+  const bool corrects = known && known->is_estimated && e.is_repeated && known->why == r.why &&
+                        deadline - kSame > known->deadline;
+  if (known && deadline >= known->deadline - kSame && !corrects) return;
   const auto cancelled = cancelled_.find(host);
-  if (e.is_repeated && cancelled != cancelled_.end() &&
-      r.deadline_ns >= cancelled->second - kSame_ns)
+  if (e.is_repeated && cancelled != cancelled_.end() && deadline >= cancelled->second - kSame)
     return;
   job_.record(r);
   const std::string who = host ? to_string(*host) : "every host of the job";
@@ -148,8 +155,12 @@ bool Notices::wants_checkpoint() const {
 
 void Notices::apply(const NoticeTaken& r) {
   Notice notice;
-  notice.deadline_ns = r.deadline_ns;
+  notice.deadline = job_.deadline_of(r);
   notice.why = r.why;
+  if (const Notice* known = find(r.host); known && known->is_estimated && known->why == r.why) {
+    notice.saving = known->saving;
+    notice.is_saved = known->is_saved;
+  }
   if (r.host)
     of_hosts_[*r.host] = std::move(notice);
   else
@@ -173,7 +184,7 @@ void Notices::apply(const NoticeOver& r) {
   const Notice* known = find(r.host);
   if (!known) return;
   const Notice notice = *known;
-  if (r.is_cancelled) cancelled_[r.host] = notice.deadline_ns;
+  if (r.is_cancelled) cancelled_[r.host] = notice.deadline;
   if (!r.host) {
     of_all_.reset();
     return set_leaving();
@@ -214,13 +225,16 @@ const Notices::Notice* Notices::find(const std::optional<Host>& host) const {
 }
 
 std::optional<Duration> Notices::left(const Notice& notice) const {
-  if (notice.deadline_ns == kNoDeadline) return std::nullopt;
-  return std::max(Duration{}, Duration(notice.deadline_ns - job_.wall_ns()));
+  if (notice.deadline == Time::max()) return std::nullopt;
+  return std::max(Duration{}, notice.deadline - job_.steady());
 }
 
 Duration Notices::until_stop(const Notice& notice) const {
   const auto until_deadline = left(notice);
-  return until_deadline ? *until_deadline - job_.options.notice_margin : Duration::max();
+  if (!until_deadline) return Duration::max();
+  const Duration until = *until_deadline - job_.options.notice_margin;
+  const bool may_be_corrected = notice.is_estimated && job_.steady() - began_at_ < kSourceSpeaks;
+  return may_be_corrected ? std::max(until, Duration(1)) : until;
 }
 
 bool Notices::comes_in_time(const Notice& notice, Duration later) const {
@@ -235,7 +249,7 @@ Duration Notices::grace(const Notice& notice) const {
 }
 
 bool Notices::ends_with_job(const Notice& notice) const {
-  return of_all_ && notice.deadline_ns >= of_all_->deadline_ns - kSame_ns;
+  return of_all_ && notice.deadline >= of_all_->deadline - kSame;
 }
 
 const Notices::Notice* Notices::of_job() const {
@@ -243,9 +257,9 @@ const Notices::Notice* Notices::of_job() const {
   if (!workers_.membership().nobody_stays()) return out;
   const Notice* last = nullptr;
   for (const auto& [host, notice] : of_hosts_)
-    if (!last || notice.deadline_ns > last->deadline_ns) last = &notice;
-  if (!last || last->deadline_ns == kNoDeadline) return out;
-  return out && out->deadline_ns <= last->deadline_ns ? out : last;
+    if (!last || notice.deadline > last->deadline) last = &notice;
+  if (!last || last->deadline == Time::max()) return out;
+  return out && out->deadline <= last->deadline ? out : last;
 }
 
 std::string Notices::objection(const Host& host) const {
@@ -256,10 +270,9 @@ std::string Notices::objection(const Host& host) const {
   return fmt::format("{} has no worker and no server of this job", host);
 }
 
-std::optional<Host> Notices::subject(const std::optional<Host>& host,
-                                     std::int64_t deadline_ns) const {
+std::optional<Host> Notices::subject(const std::optional<Host>& host, bool has_deadline) const {
   // Without a deadline it is the workers that are to leave, and the machine stays.
-  const bool is_masters = host && host == job_.options.master && deadline_ns != kNoDeadline;
+  const bool is_masters = host && host == job_.options.master && has_deadline;
   return is_masters ? std::nullopt : host;
 }
 

@@ -5,9 +5,11 @@
 ///     stays --NoticeGiven--> leaving --workers and servers have gone--> left: places stay empty
 ///       ^---- cancelled -------'
 ///
-/// A notice is kept by the wall clock: it counts while no supervisor is there, and while the job's
-/// clock stands. A later deadline never takes the place of an earlier one. The file's protection of
-/// base workers does not count here: it is against people, and a host that goes away does not ask.
+/// A notice is kept by the steady clock: it counts while the job's clock stands, and no step of the
+/// wall clock moves it. A later term estimates its deadline by the wall clock, until its source
+/// says it again. A later deadline never takes the place of an earlier one otherwise. The file's
+/// protection of base workers does not count here: it is against people, and a host that goes away
+/// does not ask.
 ///
 /// Values of a server are lost with its host: the next boundary saves a checkpoint. When all hosts
 /// go away, the last boundary in time saves one, and the job ends with kExitHostsGone once that is
@@ -34,8 +36,9 @@ namespace dt {
 class Notices {
  public:
   struct Notice {
-    std::int64_t deadline_ns = 0;  ///< Wall clock.
+    Time deadline = Time::max();  ///< By the steady clock; max(): none.
     std::string why;
+    bool is_estimated = false;    ///< From an earlier term: see JobContext::deadline_of().
     std::optional<Epoch> saving;  ///< The first checkpoint that was begun after the notice.
     bool is_saved = false;        ///< That one, or a later one, is valid.
   };
@@ -45,7 +48,11 @@ class Notices {
       : job_(job), hosts_(hosts), servers_(servers), checkpoints_(checkpoints), workers_(workers) {}
 
   /// A term begins: the begin of the present epoch is not known.
-  void begin() { clock_.forget_begin(); }
+  void begin() {
+    clock_.forget_begin();
+    began_at_ = job_.steady();
+    each([](Notice& notice) { notice.is_estimated = true; });
+  }
 
   // Events.
   void given(const NoticeGiven& e);
@@ -83,7 +90,7 @@ class Notices {
   [[nodiscard]] const Notice* find(const std::optional<Host>& host) const;
   /// What a notice of this host is about: nothing, which stands for all, if it is the master's.
   [[nodiscard]] std::optional<Host> subject(const std::optional<Host>& host,
-                                            std::int64_t deadline_ns) const;
+                                            bool has_deadline) const;
   template <class F>
   void each(F f) {
     for (auto& [host, notice] : of_hosts_) f(notice);
@@ -115,8 +122,9 @@ class Notices {
   std::map<Host, Notice> of_hosts_;
   std::optional<Notice> of_all_;
   /// Deadlines of cancelled notices: their sources may repeat them.
-  std::map<std::optional<Host>, std::int64_t> cancelled_;
+  std::map<std::optional<Host>, Time> cancelled_;
   EpochClock clock_;
+  Time began_at_{};  ///< The term, by the steady clock.
 };
 
 }  // namespace dt

@@ -1,9 +1,19 @@
 #include "core/job/records.h"
 
 #include <algorithm>
+#include <limits>
+#include <utility>
 
 namespace dt {
 namespace {
+
+/// A NoticeTaken of versions that did not know what was left.
+struct BareNotice {
+  static constexpr std::uint16_t kType = 25;
+  std::optional<Host> host;
+  std::int64_t deadline_ns = 0;
+  std::string why;
+};
 
 template <std::size_t I = 0>
 Result<Record> parse_as(const wire::Frame& frame) {
@@ -26,7 +36,13 @@ wire::Frame to_frame(const Record& record) {
       record);
 }
 
-Result<Record> record_from(const wire::Frame& frame) { return parse_as(frame); }
+Result<Record> record_from(const wire::Frame& frame) {
+  if (frame.type != BareNotice::kType) return parse_as(frame);
+  return wire::parse<BareNotice>(frame.body).map([](BareNotice r) {
+    return Record(NoticeTaken{std::move(r.host), r.deadline_ns, std::move(r.why),
+                              std::numeric_limits<std::int64_t>::max()});
+  });
+}
 
 std::vector<LogLine> log_lines(const std::vector<Record>& records) {
   std::vector<LogLine> lines;

@@ -192,10 +192,11 @@ inline constexpr std::int64_t kNoDeadline = std::numeric_limits<std::int64_t>::m
 /// A host goes away at a known time, or all of the job's hosts do (core/job/notices.h). Replaces an
 /// earlier notice of the same.
 struct NoticeTaken {
-  static constexpr std::uint16_t kType = 25;
+  static constexpr std::uint16_t kType = 27;
   std::optional<Host> host;      ///< Nothing: all of them.
   std::int64_t deadline_ns = 0;  ///< Wall clock.
   std::string why;
+  std::int64_t left_ns = 0;  ///< Until then, when the record was written.
 };
 
 /// A notice does not count any longer.

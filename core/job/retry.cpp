@@ -4,13 +4,13 @@
 
 namespace dt {
 
-void Failures::add(std::int64_t wall_ns, Duration forgiven_after) {
-  if (forgiven_after > Duration{} && wall_ns > last_ns_) {
-    const auto forgiven = static_cast<std::uint64_t>((wall_ns - last_ns_) / forgiven_after.count());
+void Failures::add(Time then, Duration forgiven_after) {
+  if (forgiven_after > Duration{} && last_ && then > *last_) {
+    const auto forgiven = static_cast<std::uint64_t>((then - *last_) / forgiven_after);
     count_ -= static_cast<std::uint32_t>(std::min<std::uint64_t>(forgiven, count_));
   }
   ++count_;
-  last_ns_ = wall_ns;
+  last_ = then;
 }
 
 Duration retry_delay(std::uint32_t attempt, std::uint64_t salt) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "core/base/time.h"
 
@@ -10,13 +11,13 @@ namespace dt {
 /// Failures of a host's workers, of which healthy time forgives one after the other.
 class Failures {
  public:
-  /// One more failure, at its journalled wall-clock time, so that a later term counts the same.
-  void add(std::int64_t wall_ns, Duration forgiven_after);
+  /// One more failure then, by JobContext::moment_of(): a later term counts about the same.
+  void add(Time then, Duration forgiven_after);
   [[nodiscard]] std::uint32_t count() const { return count_; }
 
  private:
   std::uint32_t count_ = 0;
-  std::int64_t last_ns_ = 0;
+  std::optional<Time> last_;
 };
 
 /// Growing, jittered delay before try number `attempt` (1 = after the first failure): 1 s, 2 s, 4 s

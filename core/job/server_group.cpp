@@ -33,7 +33,7 @@ void ServerGroup::attached(const Host& host, const std::vector<ProcessReport>& t
     if (!runs) start(id);
     tell_commit(id);
   }
-  start_opaque();
+  if (job_.options.opaque_servers) start_waiting();
   stop_retired(host, there);
 }
 
@@ -241,7 +241,7 @@ std::optional<std::vector<Host>> ServerGroup::hosts_for_new(const std::set<Host>
 void ServerGroup::start(ServerId id) {
   ServerState& s = servers_.at(id);
   // The ports are in an opaque server's environment.
-  if (job_.options.opaque_servers && !hosts_.knows_ports()) return;
+  if (job_.is_doubtful || (job_.options.opaque_servers && !hosts_.knows_ports())) return;
   s.started = true;
   StartServer start;
   start.server = id;
@@ -253,10 +253,12 @@ void ServerGroup::start(ServerId id) {
             fmt::format("Launching server node at ip: {}", s.host.name), s.host);
 }
 
-void ServerGroup::start_opaque() {
-  if (!job_.options.opaque_servers || !hosts_.knows_ports()) return;
-  for (const auto& [id, s] : servers_)
-    if (!s.started && hosts_.is_up(s.host)) start(id);
+void ServerGroup::start_waiting() {
+  for (const auto& [id, s] : servers_) {
+    if (s.started || !hosts_.is_up(s.host)) continue;
+    start(id);
+    tell_commit(id);
+  }
 }
 
 void ServerGroup::reach_hosts() {

@@ -75,6 +75,8 @@ class ServerGroup {
 
   /// Attaches to the hosts of servers that are not started, among those of the agenda.
   void reach_hosts();
+  /// Starts those of attached hosts that could not be started so far.
+  void start_waiting();
   /// Sends the present commit to every server.
   void tell_commit();
 
@@ -147,8 +149,6 @@ class ServerGroup {
   void add(const std::vector<Host>& hosts);
   void start(ServerId id);
   void tell_commit(ServerId id);
-  /// Starts opaque servers of hosts that were attached before rank 0's host was.
-  void start_opaque();
   void opaque_ended(ServerId id, const ProcessEnded& e);
   /// Stops retired servers of this host, and forgets those that it does not report.
   void stop_retired(const Host& host, const std::vector<ProcessReport>& there);

@@ -433,7 +433,8 @@ void Workers::apply(const WorkerGone& r) {
   if (contributes && !r.status.clean() && !is_stopped) {
     if (first_death_ == 0) first_death_ = r.status.shell_code();
     if (job_.restarts_after_death() || (!job_.finishing() && !job_.initial())) {
-      hosts_.member_died(w->host, r.log.empty() ? job_.wall_ns() : r.log.front().wall_ns,
+      hosts_.member_died(w->host,
+                         job_.moment_of(r.log.empty() ? job_.wall_ns() : r.log.front().wall_ns),
                          restart_budget(w->host));
       job_.futile.add(fmt::format("worker {} on {}: {}", w->id, w->host, r.reason()));
     }

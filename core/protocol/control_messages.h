@@ -120,6 +120,8 @@ struct ToProcess {
 struct Shutdown {
   static constexpr std::uint16_t kType = 6;
   std::uint32_t grace_ms = 0;
+  /// Another master takes the job over: no supervisor of a lower term is served here any more.
+  bool takes_over = false;
 };
 
 /// Queries a process's state in the kernel. Answered by ProcessState, if it lives.
@@ -245,6 +247,7 @@ struct Beat {
 struct Refused {
   static constexpr std::uint16_t kType = 39;
   std::string why;
+  Term term;  ///< The highest that was there; 0: unknown.
 };
 
 /// Sent by the attach bridge itself: no agent of this job runs on the host.

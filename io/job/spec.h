@@ -67,6 +67,9 @@ struct JobSpec {
   bool rsh_binary = false;                   ///< kCommand: see Starter::rsh_binary.
   std::string pod_namespace, pod_container;  ///< kKubernetes: see Starter.
   bool elastic = false;
+  /// Another master's job, which is only ended here. Its hosts then obey no lower term, and what
+  /// does not confirm its end gets --orphan-timeout.
+  bool is_taken_over = false;
   bool detached = false;      ///< The job continues without its dtlaunch.
   std::vector<Host> workers;  ///< Base workers, worker id 0 first.
   std::vector<Host> servers;  ///< Server id 0 first; may be empty.

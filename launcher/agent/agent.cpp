@@ -108,7 +108,7 @@ class Agent {
     if (auto why = objection(hello); !why.empty()) {
       log_.warn("refused a supervisor: {}", why);
       ++kept_out_.refused;
-      co_await refuse(channel, std::move(why));
+      co_await refuse(channel, {std::move(why), link_.term()});
       co_return;
     }
     attach(channel, hello);
@@ -137,8 +137,8 @@ class Agent {
     log_.warn("supervisor link dropped: {}", why.message);
   }
 
-  awaitable<void> refuse(Channel channel, std::string why) {
-    channel->send(Refused{std::move(why)});
+  awaitable<void> refuse(Channel channel, Refused refused) {
+    channel->send(refused);
     asio::steady_timer deadline(executor_, kFarewellDeadline);
     using namespace asio::experimental::awaitable_operators;
     auto race = channel->flush() || deadline.async_wait(tok);
@@ -249,7 +249,12 @@ class Agent {
     if (process && !process->exit()) process->mailbox.deliver(message.type, message.body);
   }
 
-  void handle(const Shutdown& shutdown) { request_stop(shutdown.grace_ms, {}); }
+  void handle(const Shutdown& shutdown) {
+    if (shutdown.takes_over)
+      if (auto noted = note_take_over(files_, link_.term()); !noted)
+        log_.warn("{}", noted.error().message);
+    request_stop(shutdown.grace_ms, {});
+  }
 
   // ---------------------------------------------------------------- what it reports
 

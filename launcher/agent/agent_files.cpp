@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "core/base/number.h"
 #include "io/job/spec.h"
 
 namespace dt::launcher {
@@ -51,6 +52,7 @@ AgentFiles files_beside(std::string stem) {
   files.socket = stem + ".sock";
   files.lock = stem + ".lock";
   files.log = stem + ".log";
+  files.term = stem + ".term";
   return files;
 }
 
@@ -72,14 +74,19 @@ std::optional<io::Fd> try_connect(const std::string& path) {
   return fd;
 }
 
-/// An agent, or the guard of one, lives: it holds the lock. A folder below /tmp may be another
-/// user's: only a file of ours counts.
-bool is_held(const std::string& lock) {
-  const io::Fd fd(::open(lock.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+/// A folder below /tmp may be another user's: only a plain file of ours counts.
+io::Fd open_ours(const std::string& path) {
+  io::Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat file {};
   const bool is_ours =
       fd && ::fstat(fd.get(), &file) == 0 && S_ISREG(file.st_mode) && file.st_uid == ::geteuid();
-  return is_ours && ::flock(fd.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  return is_ours ? std::move(fd) : io::Fd();
+}
+
+/// An agent, or the guard of one, lives: it holds the lock.
+bool is_held(const std::string& lock) {
+  const io::Fd fd = open_ours(lock);
+  return fd && ::flock(fd.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
 }  // namespace
@@ -103,6 +110,32 @@ Result<void> make_agent_folder(const AgentFiles& files) {
   std::filesystem::create_directories(parent.parent_path(), ignored);
   if (auto checked = check_parent(parent.string()); !checked) return checked;
   return io::make_private_dir(files.folder);
+}
+
+Term taken_over_by(const std::vector<AgentFiles>& all) {
+  Term highest;
+  for (const AgentFiles& files : all) {
+    if (::access(files.term.c_str(), F_OK) != 0) continue;
+    char text[32];
+    const io::Fd fd = open_ours(files.term);
+    const ssize_t n = fd ? ::read(fd.get(), text, sizeof text) : 0;
+    const auto number = n > 0 && text[n - 1] == '\n'
+                            ? parse_number<std::uint64_t>({text, static_cast<std::size_t>(n - 1)})
+                            : std::nullopt;
+    if (!number) fmt::print(stderr, "dtagent: {} is not a term's file of ours\n", files.term);
+    highest = std::max(highest, Term(number.value_or(0)));
+  }
+  return highest;
+}
+
+Result<void> note_take_over(const AgentFiles& files, Term term) {
+  ::unlink(files.term.c_str());
+  const io::Fd fd(
+      ::open(files.term.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  const std::string text = fmt::format("{}\n", term);
+  if (!fd || ::write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+    return tl::unexpected(errno_error(errno, "write " + files.term));
+  return {};
 }
 
 Result<std::optional<io::Fd>> take_agent_lock(const std::string& path) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/id.h"
 #include "core/base/result.h"
 #include "io/fd.h"
 
@@ -15,6 +16,7 @@ struct AgentFiles {
   std::string socket;  ///< 0600
   std::string lock;    ///< Held (flock) by the agent and its guard as long as either lives.
   std::string log;     ///< The agent's stderr.
+  std::string term;    ///< See taken_over_by().
 };
 
 /// The descriptor on which a daemon gets its lock.
@@ -35,6 +37,13 @@ inline constexpr int kDaemonLockFd = 3;
 [[nodiscard]] std::optional<io::Fd> connect_to_agent(const std::vector<AgentFiles>& all);
 /// An agent at one of these places, or its guard, lives.
 [[nodiscard]] bool is_any_held(const std::vector<AgentFiles>& all);
+
+/// The term of the master that has taken the job over, by a file at one of these places; 0: none
+/// has. No agent is started for a lower one. A file that is no such file, or not ours, counts as
+/// absent, with a line on stderr.
+[[nodiscard]] Term taken_over_by(const std::vector<AgentFiles>& all);
+/// Remembers that, until dtctl clean or the pruning of ended jobs. The folder exists.
+[[nodiscard]] Result<void> note_take_over(const AgentFiles& files, Term term);
 
 /// The lock; none if another process holds it, or if its folder is missing, which an earlier
 /// agent's guard removes last. Its last owner may remove the file between our open and our lock:

@@ -94,8 +94,9 @@ struct Attached {
   bool has_started = false;  ///< This process has started the agent.
 };
 
-Result<Attached> connect_or_kill_rest(const AgentOptions& options, const AgentFiles& own,
+Result<Attached> connect_or_kill_rest(const BridgeOptions& bridge, const AgentFiles& own,
                                       const std::vector<AgentFiles>& all) {
+  const AgentOptions& options = bridge.agent;
   const auto deadline = Clock::now() + kGuardDeadline;
   for (;;) {
     if (auto fd = connect_to_agent(all)) return Attached{std::move(*fd), false};
@@ -107,6 +108,8 @@ Result<Attached> connect_or_kill_rest(const AgentOptions& options, const AgentFi
     std::this_thread::sleep_for(kRetry);  // tidy: allow (this loop is the condition wait)
   }
   const StartLock lock(own);
+  if (bridge.takes_over)
+    if (auto noted = note_take_over(own, bridge.term); !noted) return tl::unexpected(noted.error());
   if (const std::size_t left =
           io::kill_marked(io::mark_of(options.job, options.host), io::kKillDeadline))
     return fail(ErrorKind::kTimeout,
@@ -116,8 +119,9 @@ Result<Attached> connect_or_kill_rest(const AgentOptions& options, const AgentFi
               options.host);
 }
 
-Result<Attached> start_and_connect(const AgentOptions& options, const AgentFiles& files,
+Result<Attached> start_and_connect(const BridgeOptions& bridge, const AgentFiles& files,
                                    const std::vector<AgentFiles>& all) {
+  const AgentOptions& options = bridge.agent;
   const auto deadline = Clock::now() + kStartDeadline;
   pid_t daemon = 0;
   while (Clock::now() < deadline) {
@@ -130,6 +134,12 @@ Result<Attached> start_and_connect(const AgentOptions& options, const AgentFiles
       auto lock = take_agent_lock(files.lock);
       if (!lock) return tl::unexpected(lock.error());
       if (*lock) {
+        // Who takes over notes it while it holds the lock.
+        if (const Term newer = taken_over_by(all); newer > bridge.term) {
+          ::unlink(files.lock.c_str());
+          return fail(ErrorKind::kDenied, "a supervisor of term {} has taken job {} over", newer,
+                      options.job);
+        }
         auto pid = start_daemon(options, files, (*lock)->get());
         if (!pid) return tl::unexpected(pid.error());
         daemon = *pid;
@@ -143,13 +153,17 @@ Result<Attached> start_and_connect(const AgentOptions& options, const AgentFiles
               options.host, kStartDeadline.count(), files.log);
 }
 
+std::vector<AgentFiles> places_of(const BridgeOptions& options, const AgentFiles& own) {
+  return agent_files_anywhere(options.agent.job, options.agent.host, own, options.socket);
+}
+
 /// Connects to the agent, wherever it was started (agent_files_anywhere). Errors without `start`:
 /// kUnavailable: neither an agent nor its guard is there, and what they left behind was killed;
 /// kTimeout: one is there and cannot be reached, or what it left behind cannot be killed.
 Result<Attached> connect_agent(const BridgeOptions& options, const AgentFiles& own) {
-  const AgentOptions& agent = options.agent;
-  const auto all = agent_files_anywhere(agent.job, agent.host, own, options.socket);
-  return options.start ? start_and_connect(agent, own, all) : connect_or_kill_rest(agent, own, all);
+  const auto all = places_of(options, own);
+  return options.start ? start_and_connect(options, own, all)
+                       : connect_or_kill_rest(options, own, all);
 }
 
 }  // namespace
@@ -161,6 +175,9 @@ int bridge_main(const BridgeOptions& options) {
   Result<Attached> link = own ? connect_agent(options, *own) : tl::unexpected(own.error());
   if (!link) {
     fmt::print(stderr, "dtagent: {}\n", link.error().message);
+    if (own && options.start && link.error().kind == ErrorKind::kDenied)
+      if (const Term newer = taken_over_by(places_of(options, *own)); newer > options.term)
+        write_out(wire::frame(Refused{link.error().message, newer}), options.lines);
     if (!own || options.start || link.error().kind != ErrorKind::kUnavailable) return 1;
     write_out(wire::frame(NoAgent{}), options.lines);
     return kExitNoAgent;

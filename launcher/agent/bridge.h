@@ -5,16 +5,19 @@
 
 #include <string>
 
+#include "core/base/id.h"
 #include "launcher/agent/agent.h"
 
 namespace dt::launcher {
 
 struct BridgeOptions {
   AgentOptions agent;
-  bool start = false;  ///< Start the agent if it is not there.
-  bool stay = false;   ///< See stay.h.
-  bool aside = false;  ///< See stand_aside.h.
-  bool lines = false;  ///< stdin and stdout are framed: core/launch/lines.h.
+  bool start = false;       ///< Start the agent if it is not there.
+  bool stay = false;        ///< See stay.h.
+  bool aside = false;       ///< See stand_aside.h.
+  bool lines = false;       ///< stdin and stdout are framed: core/launch/lines.h.
+  Term term;                ///< The supervisor's.
+  bool takes_over = false;  ///< Lower terms start no agent here any more.
   /// Where the agent was before (AgentPlace::socket); empty: not known.
   std::string socket;
 };

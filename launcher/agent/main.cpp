@@ -22,8 +22,8 @@ constexpr const char* kUsage =
 dtlaunch runs it by itself; nobody has to call it by hand.
 
   dtagent --attach --job JOB --host HOST [--start [--first] [--stay]]
-           [--socket PATH] [--lonely-timeout TIME] [--notice-grace TIME]
-           [--lines] [--aside]
+           [--term N [--take-over]] [--socket PATH] [--lonely-timeout TIME]
+           [--notice-grace TIME] [--lines] [--aside]
       Connects stdin and stdout to the agent of JOB for HOST (the host as in the
       hosts file). With --start, starts that agent first if it is not there;
       without, ends what an agent that is there no more has left behind.
@@ -78,6 +78,9 @@ io::Flags flags_of(CommandLine& line) {
       {.name = "host", .value = "HOST", .to = &line.bridge.agent.host},
       {.name = "first", .to = &line.bridge.agent.is_first,
        .help = "no agent of JOB was ever there: nothing is left of one"},
+      {.name = "term", .value = "N", .to = &line.bridge.term.value, .help = "the supervisor's"},
+      {.name = "take-over", .to = &line.bridge.takes_over,
+       .help = "supervisors of lower terms start no agent here any more"},
       {.name = "socket", .value = "PATH", .to = &line.bridge.socket,
        .help = "where the agent is, if that is known; the usual places are tried, too"},
       {.name = "interval", .value = "TIME", .to = &line.interval,

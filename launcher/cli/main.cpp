@@ -222,15 +222,16 @@ int start(io::JobSpec spec) {
 int end_job_of_other_master(const LastJob& job, bool take_over) {
   fmt::print(stderr,
              "dtlaunch: job {} was run by the master {} and its journal is not on this machine: "
-             "its processes cannot be taken over; those that this machine reaches are stopped "
-             "first\n",
+             "its processes cannot be taken over, and are stopped first\n",
              job.spec.job, job.pointer.master);
   const io::JobSpec spec = spec_to_end(job);
+  const auto journal = journal_to_end(spec);
+  if (!journal) return refuse(journal.error(), kExitFailure);
   std::error_code ignored;
   fs::remove_all(spec.state_dir, ignored);
   if (auto made = make_folders(spec); !made) return refuse(made.error());
   auto written = write_spec(spec);
-  if (written) written = write_file(spec.state_dir + "/journal", journal_to_end(spec));
+  if (written) written = write_file(spec.state_dir + "/journal", *journal);
   if (!written) return refuse(written.error(), kExitFailure);
   const JobRun ran =
       run_job(spec, take_over ? SupervisorStart::kTakeOver : SupervisorStart::kResume);

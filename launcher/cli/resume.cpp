@@ -18,6 +18,7 @@
 #include "core/base/number.h"
 #include "core/files/journal.h"
 #include "core/job/records.h"
+#include "core/job/take_over.h"
 #include "core/protocol/exit_code.h"
 #include "io/fd.h"
 #include "io/job/checkpoint_check.h"
@@ -35,13 +36,29 @@ namespace fs = std::filesystem;
 constexpr auto kFirstWord = std::chrono::seconds(2);
 constexpr auto kNextWord = std::chrono::seconds(5);
 
-/// More terms than can have begun since the journal's copy was written.
-constexpr std::uint64_t kTermsUnknown = 1'000'000;
-
 Result<std::string> slurp(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return tl::unexpected(errno_error(errno, "read " + path));
-  return std::string(std::istreambuf_iterator<char>(file), {});
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  if (file.bad()) return tl::unexpected(errno_error(errno, "read " + path));
+  return text;
+}
+
+/// Empty if there is no such file.
+Result<std::string> slurp_if_there(const std::string& path) {
+  auto text = slurp(path);
+  if (!text && ::access(path.c_str(), F_OK) != 0 && errno == ENOENT) return std::string();
+  return text;
+}
+
+std::vector<Record> records_of(const std::string& journal) {
+  std::vector<Record> records;
+  for (const wire::Frame& frame : journal::replay(journal).records) {
+    auto record = record_from(frame);
+    if (!record) break;
+    records.push_back(std::move(*record));
+  }
+  return records;
 }
 
 /// Reports the progress of a long check of the checkpoint at `path`.
@@ -63,16 +80,14 @@ struct Past {
   std::optional<std::vector<HostSlots>> accepted;  ///< The last host_worker.
 };
 
-Past past_of(const std::string& journal) {
+Result<Past> past_of(const std::string& journal) {
   Past past;
-  const auto bytes = slurp(journal);
-  if (!bytes) return past;
-  for (const wire::Frame& frame : journal::replay(*bytes).records) {
-    auto record = record_from(frame);
-    if (!record) break;
-    if (const auto* ending = std::get_if<JobEnding>(&*record))
+  const auto bytes = slurp_if_there(journal);
+  if (!bytes) return tl::unexpected(bytes.error());
+  for (Record& record : records_of(*bytes)) {
+    if (const auto* ending = std::get_if<JobEnding>(&record))
       past.ends_badly = ending->exit_code != 0;
-    if (auto* file = std::get_if<FileTaken>(&*record)) past.accepted = std::move(file->hosts);
+    if (auto* file = std::get_if<FileTaken>(&record)) past.accepted = std::move(file->hosts);
   }
   return past;
 }
@@ -197,15 +212,18 @@ Result<LastJob> find_last_job(const std::string& job_dir) {
   job.is_running = io::somebody_listens(job.pointer.socket).value_or(false);
   const fs::path state = job.pointer.state_dir;
   std::error_code ec;
-  job.has_journal = fs::exists(state / "journal", ec) && fs::exists(state / "spec.json", ec);
+  // Another folder is that of a take-over that was not completed.
+  job.has_journal = state == job.spec.state_dir && fs::exists(state / "journal", ec) &&
+                    fs::exists(state / "spec.json", ec);
   if (job.spec.is_env_elsewhere)
     if (const auto whole = io::read_spec((state / "spec.json").string());
         whole && whole->job == job.spec.job)
       take_values(job.spec, *whole);
-  const Past past =
+  const auto past =
       past_of(job.has_journal ? (state / "journal").string() : io::journal_copy_file(job.spec));
-  job.is_failing = job.has_journal && past.ends_badly;
-  if (past.accepted) job.spec.added = added_lines(*past.accepted, job.spec.workers);
+  if (!past) return tl::unexpected(past.error());
+  job.is_failing = job.has_journal && past->ends_badly;
+  if (past->accepted) job.spec.added = added_lines(*past->accepted, job.spec.workers);
   return job;
 }
 
@@ -242,23 +260,30 @@ io::JobSpec spec_to_end(const LastJob& job) {
   spec.state_dir = io::default_state_dir(spec.job) + ".end";
   spec.socket = io::default_runtime_dir(spec.job) + "/control";
   spec.detached = false;
+  spec.is_taken_over = true;
   return spec;
 }
 
-std::string journal_to_end(const io::JobSpec& spec) {
-  const auto copy = slurp(io::journal_copy_file(spec));
-  const journal::Replay replay = journal::replay(copy.value_or(""));
-  std::string bytes(replay.header);
-  Term term;
-  for (const wire::Frame& frame : replay.records) {
-    const auto record = record_from(frame);
-    if (!record || std::holds_alternative<JobEnding>(*record)) break;
-    if (const auto* began = std::get_if<TermBegan>(&*record)) term = began->term;
+Result<std::string> journal_to_end(const io::JobSpec& spec) {
+  std::vector<Host> named = spec.added;
+  for (const auto* hosts : {&spec.workers, &spec.servers})
+    named.insert(named.end(), hosts->begin(), hosts->end());
+  const std::string list = spec.job_dir + "/host_worker";
+  const auto text = spec.elastic ? slurp_if_there(list) : Result<std::string>();
+  if (!text) return tl::unexpected(text.error());
+  auto lines = parse_hosts(*text, list);
+  if (!lines)
+    return fail(ErrorKind::kInvalid, "{} (it names the hosts on which the job may run)",
+                lines.error().message);
+  for (HostLine& line : with_known_ways(std::move(*lines), spec.known_hosts))
+    named.push_back(std::move(line.host));
+  const auto copy = slurp_if_there(io::journal_copy_file(spec));
+  if (!copy) return tl::unexpected(copy.error());
+  std::string bytes(journal::replay(*copy).header);
+  for (const Record& record : records_to_end(records_of(*copy), named)) {
+    const wire::Frame frame = to_frame(record);
     bytes += journal::append_bytes(frame.type, frame.body);
   }
-  // Agents obey the highest term; the copy may lack the last ones.
-  bytes += journal::append_bytes(TermBegan{Term(term.value + kTermsUnknown)});
-  bytes += journal::append_bytes(JobEnding{kExitInterrupted, "another master takes it over"});
   return bytes;
 }
 

@@ -46,12 +46,13 @@ void wait_for_end(const LastJob& job, std::chrono::milliseconds limit);
 /// The job of another master, for a supervisor here that ends what still runs of it: a spec of its
 /// own state folder, without files yet.
 [[nodiscard]] io::JobSpec spec_to_end(const LastJob& job);
+/// Its journal: records_to_end() of the copy on the volume, the spec and host_worker. A missing
+/// copy is none; an error: one of the files cannot be read.
+[[nodiscard]] Result<std::string> journal_to_end(const io::JobSpec& spec);
+
 /// Writes into the journal of a job that nobody runs that it is to end: whoever takes it up stops
 /// what lives of it. kDenied: a dtlaunch or a supervisor of it lives.
 [[nodiscard]] Result<void> decide_end(LastJob& job, const std::string& why);
-
-/// Its journal: what the copy on the volume knows, and that the job's end is decided.
-[[nodiscard]] std::string journal_to_end(const io::JobSpec& spec);
 
 /// What --auto-resume does with the last job of the folder of a new job.
 struct AutoResume {

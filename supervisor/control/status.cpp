@@ -323,11 +323,9 @@ json kept_out_json(const StatusInput& in) {
 }
 
 json volume_json(const VolumeFacts& volume) {
-  return {{"stalled_s", volume.stalled_s},
-          {"dropped_bytes", volume.dropped_bytes},
-          {"queue_length", volume.queue_length},
-          {"queue_bytes", volume.queue_bytes},
-          {"queue_age_s", volume.queue_age_s}};
+  return {{"stalled_s", volume.stalled_s},       {"dropped_bytes", volume.dropped_bytes},
+          {"queue_length", volume.queue_length}, {"queue_bytes", volume.queue_bytes},
+          {"queue_age_s", volume.queue_age_s},   {"lock_doubtful_s", volume.lock_doubtful_s}};
 }
 
 json goodput_json(const Goodput& time) {

@@ -111,6 +111,7 @@ struct VolumeFacts {
   std::size_t queue_length = 0;  ///< Requests, and appends of output.
   std::size_t queue_bytes = 0;   ///< Bytes of output.
   double queue_age_s = 0;
+  double lock_doubtful_s = 0;  ///< See LockDoubtful; 0: it is not.
 };
 
 struct StatusInput {

@@ -259,6 +259,9 @@ std::string gpus(const json& status, Detail detail) {
 /// That the shared volume stalls, or is slower than the output that comes.
 std::string volume(const json& status) {
   const json& volume = part(status, "volume");
+  if (const double doubtful = number(volume, "lock_doubtful_s"); doubtful > 0)
+    return fmt::format("nothing is started: .dtlaunch/lock could not be read for {}\n",
+                       duration_text(doubtful));
   if (const double stalled = number(volume, "stalled_s"); stalled >= 1)
     return fmt::format("the shared volume has not answered for {}\n", duration_text(stalled));
   constexpr double kSlow = 5;

@@ -45,10 +45,8 @@ void AgentConnection::attach(bool start) {
 
 void AgentConnection::shut_down(std::uint32_t grace_ms) {
   closing_ = true;
-  if (up_)
-    channel_->send(Shutdown{grace_ms});
-  else if (wanted_)
-    last_word_ = grace_ms;
+  if (up_) channel_->send(Shutdown{grace_ms, options_.takes_over});
+  if (wanted_ && (!up_ || options_.takes_over)) last_word_ = grace_ms;
   wake_.cancel();
 }
 
@@ -79,6 +77,8 @@ io::awaitable<void> AgentConnection::one_connection(bool start) {
   std::vector<std::string> argv = {"dtagent",    "--attach", "--job",
                                    options_.job, "--host",   to_string(options_.host)};
   argv.insert(argv.end(), {"--notice-grace", fmt::format("{}", seconds(options_.notice_grace))});
+  argv.insert(argv.end(), {"--term", fmt::format("{}", options_.term)});
+  if (options_.takes_over) argv.emplace_back("--take-over");
   if (start) argv.emplace_back("--start");
   const auto last = options_.last_place ? options_.last_place() : AgentPlace{};
   if (start && !last) argv.emplace_back("--first");
@@ -107,9 +107,10 @@ io::awaitable<Result<void>> AgentConnection::converse(io::TaskGroup& tasks) {
   start_ = false;
   failures_ = 0;
   if (last_word_)
-    channel_->send(Shutdown{*std::exchange(last_word_, std::nullopt)});
+    channel_->send(Shutdown{*last_word_, options_.takes_over});
   else
     callbacks_.attached(*state);
+  if (!options_.takes_over) last_word_.reset();
   is_silent_ = false;
   tasks.spawn(end_silent_link());
   for (;;) {
@@ -178,6 +179,8 @@ io::awaitable<Result<AgentState>> AgentConnection::greet() {
       co_return fail(ErrorKind::kClosed, "no agent of the job runs there");
     if (frame->type == Refused::kType) {
       const auto refused = wire::parse<Refused>(frame->body);
+      if (refused && refused->term > options_.term && callbacks_.outranked)
+        callbacks_.outranked(refused->term);
       co_return fail(ErrorKind::kDenied, "the agent refused: {}",
                      refused ? refused->why : refused.error().message);
     }
@@ -194,7 +197,8 @@ void AgentConnection::lost(const Error& error, bool gone) {
   const bool first_try = start_;
   if (closing_) {
     // An agent that was to be started by this very attempt is not there.
-    if (gone || first_try || error.kind == ErrorKind::kDenied) last_word_.reset();
+    const bool is_refused = error.kind == ErrorKind::kDenied && !options_.takes_over;
+    if (gone || first_try || is_refused) last_word_.reset();
     return;
   }
   if (gone || first_try) wanted_ = false;

@@ -36,6 +36,9 @@ class AgentConnection {
     Duration beat = std::chrono::milliseconds(250);       ///< See Beat.
     Duration answer_deadline = std::chrono::seconds(30);  ///< From the open stream to AgentState.
     Duration silence_limit = std::chrono::seconds(5);
+    /// The job of another master ends: agents serve no lower term any more, and only a host that
+    /// says that no agent is there has parted.
+    bool takes_over = false;
   };
   struct Callbacks {
     std::function<void(const AgentState&)> attached;
@@ -44,6 +47,8 @@ class AgentConnection {
     /// attach(true) or `gone` it waits for the next attach(); otherwise it attaches again, with
     /// growing delay.
     std::function<void(const Error&, bool gone)> down;
+    /// The agent obeys a supervisor of that term. May be empty.
+    std::function<void(Term)> outranked = {};
   };
 
   AgentConnection(io::asio::any_io_executor executor, launcher::Backend& backend, Options options,

@@ -98,12 +98,12 @@ awaitable<Result<bool>> take_job_lock(VolumeClient& volume, std::string job_dir,
   co_return fail(ErrorKind::kDenied, "several jobs are being started in {}", job_dir);
 }
 
-awaitable<std::optional<LockHolder>> job_lock_holder(VolumeClient& volume, std::string job_dir) {
+awaitable<Result<std::optional<LockHolder>>> job_lock_holder(VolumeClient& volume,
+                                                             std::string job_dir) {
   auto text = co_await volume.read(lock_path(job_dir));
-  if (!text || !*text) co_return std::nullopt;
-  auto holder = lock_from_json(**text);
-  if (!holder) co_return std::nullopt;
-  co_return std::move(*holder);
+  if (!text) co_return tl::unexpected(text.error());
+  if (!*text) co_return std::nullopt;
+  co_return lock_from_json(**text);
 }
 
 awaitable<Result<void>> drop_job_lock(VolumeClient& volume, std::string job_dir, LockHolder me) {

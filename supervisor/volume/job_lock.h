@@ -18,8 +18,9 @@ class VolumeClient;
 io::awaitable<Result<bool>> take_job_lock(VolumeClient& volume, std::string job_dir, LockHolder me,
                                           bool by_force = false);
 
-/// The holder of the lock; nullopt if it is free, or if that cannot be determined now.
-io::awaitable<std::optional<LockHolder>> job_lock_holder(VolumeClient& volume, std::string job_dir);
+/// The holder of the lock; nullopt: there is none. An error: it cannot be read or understood now.
+io::awaitable<Result<std::optional<LockHolder>>> job_lock_holder(VolumeClient& volume,
+                                                                 std::string job_dir);
 
 /// Removes the lock if it is this holder's.
 io::awaitable<Result<void>> drop_job_lock(VolumeClient& volume, std::string job_dir, LockHolder me);

@@ -99,12 +99,15 @@ class Story {
     if (verb == "down") return down(host_of(args[0]), "connection reset", false);
     if (verb == "silent") {
       silent_.insert(host_of(args[0]));
-      return step(AgentSilent{host_of(args[0]), time_ - seconds_of(args[1])});
+      return step(AgentSilent{host_of(args[0]), now().at - seconds_of(args[1])});
     }
     if (verb == "heard") {
       silent_.erase(host_of(args[0]));
       return step(AgentHeard{host_of(args[0])});
     }
+    if (verb == "wall") return void(wall_ahead_ += seconds_of(args[0]));
+    if (verb == "stand") return stand(seconds_of(args[0]));
+    if (verb == "doubtful") return step(LockDoubtful{args[0] == "on"});
     if (verb == "gone") {
       forget_processes(host_of(args[0]));
       return down(host_of(args[0]), "no agent there", true);
@@ -294,7 +297,7 @@ class Story {
   void notice(const Words& args) {
     NoticeGiven e;
     e.host = host_or_all(args[0]);
-    if (args[1] != "never") e.deadline_ns = now().wall_ns + seconds_of(args[1]).count();
+    if (args[1] != "never") e.left = seconds_of(args[1]);
     e.is_repeated = args[2] == "again";
     e.why = text(args, e.is_repeated ? 3 : 2);
     step(e);
@@ -354,6 +357,12 @@ class Story {
       if (is_whole_second()) report();
       step(Tick{});
     }
+  }
+
+  /// No tick comes while the job's clock stands.
+  void stand(Duration length) {
+    time_ += length;
+    stood_ += length;
   }
 
   void state() {
@@ -488,13 +497,17 @@ class Story {
     return fmt::format(
         "{}", fmt::join(args.begin() + static_cast<std::ptrdiff_t>(from), args.end(), " "));
   }
-  [[nodiscard]] Instant now() const { return {time_, time_.time_since_epoch().count()}; }
+  [[nodiscard]] Instant now() const {
+    return {time_ - stood_, (time_ + wall_ahead_).time_since_epoch().count(), time_};
+  }
 
   Shapes& shapes_;
   JobOptions options_;
   std::optional<Job> job_;
   Term term_;
   Time time_{};
+  Duration stood_{};  ///< The job's clock has.
+  Duration wall_ahead_{};
   std::string journal_;
   std::map<Host, Agent> agents_;
   std::map<ProcessId, Process> processes_;

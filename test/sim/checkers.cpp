@@ -35,7 +35,9 @@ void Checkers::on_record(const Record& record, Instant now) {
 
 void Checkers::check_one(const NoticeTaken& r, Time) {
   const auto known = leaving_.find(r.host);
-  if (known != leaving_.end() && r.deadline_ns >= known->second)
+  // A later term only estimates it, until its source says it again.
+  const bool is_estimate = estimated_.erase(r.host) > 0;
+  if (known != leaving_.end() && r.deadline_ns >= known->second && !is_estimate)
     fail("a notice takes the place of one with an earlier deadline");
   if (r.host && r.host == master && r.deadline_ns != kNoDeadline)
     fail(fmt::format("{} is taken for one host of many, and the supervisor is on it", *r.host));
@@ -89,6 +91,7 @@ void Checkers::check_one(const JobBegan& r, Time) {
 }
 
 void Checkers::check_one(const TermBegan& r, Time now) {
+  for (const auto& [host, deadline_ns] : leaving_) estimated_.insert(host);
   if (r.term <= term_) fail(fmt::format("term {} begins after term {}", r.term, term_));
   term_ = r.term;
   // A new supervisor starts its own measurement.
@@ -276,7 +279,7 @@ void Checkers::check_view(const Committed& r, Time now) {
     const Host& host = host_.at(id);
     if (leaving_.count(host)) continue;
     if (id.value < base_.size()) fail(fmt::format("base worker {} is told to leave", id));
-    if (left[host] < wanted_[host])
+    if (!has_most && left[host] < wanted_[host])
       fail(fmt::format("worker {} leaves {}, which keeps fewer than it should", id,
                        to_string(host)));
   }
@@ -290,7 +293,7 @@ void Checkers::check_view(const Committed& r, Time now) {
 
 void Checkers::check_swap(const Committed& r, Time now) {
   // 4. Additions and removals of one accepted file commit together.
-  if (!swap_ || now - swap_->taken >= kSwapWait) return swap_.reset();
+  if (!swap_ || has_most || now - swap_->taken >= kSwapWait) return swap_.reset();
   const auto is_troubled = [this](const auto& change) {
     return troubled_.count(change.first) > 0 || noticed_.count(change.first) > 0;
   };
@@ -575,7 +578,7 @@ void Checkers::on_end(std::int32_t code, const std::string& message) {
     std::erase_if(checkpoints_, [this](Epoch epoch) { return unusable_.count(epoch) > 0; });
   const bool is_inherited_good = first_epoch && !unusable_.count(std::nullopt);
   const bool has_checkpoint = rolls_back && epoch_ && (!checkpoints_.empty() || is_inherited_good);
-  if (code == 67 && has_checkpoint && exited_.empty() &&
+  if (code == 67 && has_checkpoint && exited_.empty() && !is_adopted &&
       message.find("no other host of the initial launch") == std::string::npos)
     fail(fmt::format("the job ends though it has a checkpoint: {}", message));
   if (futile_restarts > 0 && deaths_ + tries_ > futile_restarts + 8)

@@ -52,6 +52,10 @@ class Checkers {
   void on_trouble() { swap_.reset(); }
   /// From now on a group may begin without this host.
   void on_doubt(const Host& host) { doubtful_.insert(host); }
+  /// A supervisor can only estimate when hosts go away: notices by it may come late.
+  void on_estimate() {
+    for (auto& [host, deadline_ns] : leaving_) deadline_ns = kNoDeadline;
+  }
   /// A host could not be reached or prepared.
   void on_failed_try() { tries_ += contributors_.empty(); }
   /// The job stops this worker.
@@ -82,7 +86,9 @@ class Checkers {
   std::uint32_t futile_restarts = 0;  ///< --max-futile-restarts; 0: not set.
   std::size_t keep_checkpoints = 0;   ///< --keep-checkpoints
   bool rolls_back = false;
-  Duration notice_margin{};          ///< --notice-margin
+  bool is_adopted = false;
+  bool has_most = false;     ///< --max-workers is given: not all that host_worker names are wanted.
+  Duration notice_margin{};  ///< --notice-margin
   std::optional<Host> master;        ///< The supervisor's host, if it has a part in the job.
   std::optional<Epoch> first_epoch;  ///< Epoch of the checkpoint that the job began with.
   /// Workers restart as a group; the job's options.
@@ -184,6 +190,7 @@ class Checkers {
   std::uint32_t tries_ = 0;   ///< Starts that failed while no member was alive, since then.
   /// Hosts that go away, and when, by the wall clock. Nullopt: all of them.
   std::map<std::optional<Host>, std::int64_t> leaving_;
+  std::set<std::optional<Host>> estimated_;  ///< Whose deadline the present term has computed.
   std::set<WorkerId> left_with_host_;
   std::set<Host> noticed_;  ///< Hosts of which a notice was given at any time.
   // Where workers restart as a group.

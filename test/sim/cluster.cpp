@@ -18,11 +18,15 @@ Cluster::Cluster(std::uint64_t seed, bool trace, bool cuts, bool restarts)
       damage_rng_(~seed),
       group_rng_(seed ^ 0x5deece66d),
       notice_rng_(seed ^ 0x2545f4914f),
+      second_rng_(seed ^ 0x3c6ef372fe),
+      mode_rng_(seed ^ 0x1f83d9abfb),
+      clock_rng_(seed ^ 0x510e527fad),
       trace_(trace),
       restarts_(restarts),
       cuts_(cuts) {
   plan();
   plan_group();
+  plan_modes();
   faults_.notice = notice_rng_.chance(0.3) ? 1 : 0;
   options_.notice_margin = notice_rng_.time(0s, 2s);
   Random master_rng(seed ^ 0x6a09e667f3);
@@ -30,17 +34,22 @@ Cluster::Cluster(std::uint64_t seed, bool trace, bool cuts, bool restarts)
     options_.master = machines_[master_rng.between(0, machines_.size() - 1)].host;
   checkers_.emplace(options_.workers, options_.servers.size());
   checkers_->futile_restarts = options_.max_futile_restarts;
+  checkers_->has_most = options_.limits.most > 0;
   checkers_->rolls_back = options_.rolls_back;
+  checkers_->is_adopted = options_.is_adopted;
   checkers_->keep_checkpoints = options_.keep_checkpoints;
   checkers_->first_epoch = options_.first_epoch;
   checkers_->notice_margin = options_.notice_margin;
   checkers_->master = options_.master;
   if (restarts_) checkers_->group = options_;
+  if (options_.limits.least > 0) checkers_->excused_codes.insert(71);
 }
 
 Outcome Cluster::run() {
   file_ = format_host_worker(options_.workers);
   begin_supervisor();
+  plan_take_over();
+  plan_clocks();
   at(faults_end_, [this] { heal(); });
   after(rng_.time(500ms, 3s), [this] { chaos(); });
   if (faults_.notice > 0) after(notice_rng_.time(500ms, 10s), [this] { give_notices(); });
@@ -166,6 +175,21 @@ void Cluster::plan_group() {
   faults_.unkillable = group_rng_.chance(0.2) ? 0.05 : 0;
 }
 
+void Cluster::plan_modes() {
+  if (restarts_) {
+    faults_.never_runs = mode_rng_.chance(0.2) ? 0.05 : 0;
+    return;
+  }
+  const auto workers = options_.workers.size();
+  if (mode_rng_.chance(0.15))
+    options_.limits.least = static_cast<std::uint32_t>(mode_rng_.between(1, workers));
+  if (mode_rng_.chance(0.1))
+    options_.limits.most = static_cast<std::uint32_t>(workers + mode_rng_.between(0, 2));
+  options_.min_workers_timeout = mode_rng_.time(20s, 100s);
+  options_.is_adopted = mode_rng_.chance(0.05);
+  options_.is_elastic = !mode_rng_.chance(0.05);
+}
+
 std::size_t Cluster::machine(const Host& host) {
   for (std::size_t i = 0; i < machines_.size(); ++i)
     if (machines_[i].host == host) return i;
@@ -199,6 +223,7 @@ bool Cluster::servers_are_well() const {
 bool Cluster::everyone_waits() const {
   if (job_ == std::nullopt || checkers_->contributors().empty() || !servers_are_well())
     return false;
+  if (options_.limits.least > 0) return false;  // they may wait for more
   for (const WorkerId id : checkers_->contributors()) {
     const auto p = std::find_if(processes_.begin(), processes_.end(), [id](const Process& w) {
       return w.id == ProcessId{Role::kWorker, id.value} && w.running;
@@ -224,7 +249,13 @@ void Cluster::check_end() {
 }
 
 Instant Cluster::instant() const {
-  return {now_, 1'700'000'000'000'000'000 + now_.time_since_epoch().count()};
+  return {room_.job_time(now_), true_wall() + wall_ahead_.count(), now_};
+}
+
+Instant Cluster::true_instant() const { return {room_.job_time(now_), true_wall(), now_}; }
+
+std::int64_t Cluster::true_wall() const {
+  return 1'700'000'000'000'000'000 + now_.time_since_epoch().count();
 }
 
 Outcome simulate(std::uint64_t seed, bool trace, bool cuts, bool restarts) {

@@ -7,6 +7,8 @@
 ///     cluster_links.cpp       links between the supervisor and the agents
 ///     cluster_processes.cpp   agents, workers, servers
 ///     cluster_faults.cpp      faults and the user's edits
+///     cluster_clocks.cpp      a wall clock that steps, and a journal that cannot be written for a
+///     while cluster_takeover.cpp    a supervisor that cannot read the lock, and another master
 #pragma once
 
 #include <deque>
@@ -20,6 +22,7 @@
 
 #include "core/files/file_watch.h"
 #include "core/job/job.h"
+#include "supervisor/journal_room.h"
 #include "test/sim/checkers.h"
 #include "test/sim/random.h"
 #include "test/sim/simulate.h"
@@ -61,6 +64,8 @@ class Cluster {
   void plan();
   /// What differs where workers restart as a group.
   void plan_group();
+  /// Limits of workers, jobs that are adopted or not elastic; processes that never run.
+  void plan_modes();
   std::size_t machine(const Host& host);
   /// Ends all faults, for good.
   void heal();
@@ -168,6 +173,26 @@ class Cluster {
   /// Writes as an editor, a shell or a careless user does.
   void write_file(const std::vector<Host>& list);
 
+  // Clocks and the journal's disk (cluster_clocks.cpp).
+  void plan_clocks();
+  /// The master's wall clock steps.
+  void step_clock();
+  void fill_disk();
+  /// What waited for the journal's disk goes on.
+  void look_at_room();
+
+  // Another master takes the folder over: of two jobs in it only one may have processes.
+  void plan_take_over();
+  /// The supervisor looks whose the lock is, if it can.
+  void look_at_lock(std::uint64_t life);
+  /// The supervisor ends, since the folder is another's: what it reaches is killed.
+  void stand_down(const char* why);
+  /// The other master reaches every host that it knows of.
+  void end_old_job();
+  void end_on(std::size_t i);
+  void begin_next_job();
+  void end_if_taken_over();
+
   // Observations for the checkers.
   [[nodiscard]] bool is_heard(const Machine& machine) const;
   [[nodiscard]] bool servers_are_well() const;
@@ -178,12 +203,24 @@ class Cluster {
   [[nodiscard]] std::set<WorkerId> keep_others_waiting() const;
   void check_end();
   static std::string describe(const Record& record);
+  /// As the supervisor's machine has it.
   [[nodiscard]] Instant instant() const;
+  /// With the right wall clock.
+  [[nodiscard]] Instant true_instant() const;
+  [[nodiscard]] std::int64_t true_wall() const;
 
   Random rng_;
-  Random damage_rng_;  ///< A generator of its own: it leaves seeds without damage unchanged.
-  Random group_rng_;   ///< The same for groups that restart.
-  Random notice_rng_;  ///< The same for hosts that go away.
+  Random damage_rng_;      ///< A generator of its own: it leaves seeds without damage unchanged.
+  Random group_rng_;       ///< The same for groups that restart.
+  Random notice_rng_;      ///< The same for hosts that go away.
+  Random second_rng_;      ///< The same for another master.
+  Random mode_rng_;        ///< The same for limits and kinds of jobs.
+  Random clock_rng_;       ///< The same for clocks and the journal's disk.
+  Duration wall_ahead_{};  ///< Of the true time.
+  bool is_disk_full_ = false;
+  supervisor::JournalRoom room_;
+  std::deque<JobEvent> waiting_;  ///< For the journal's room.
+  Instant decided_;               ///< When the job decided on the effects that are carried out.
   bool trace_;
   Faults faults_;
   JobOptions options_;
@@ -234,12 +271,28 @@ class Cluster {
   std::uint32_t crashes_ = 0;
   std::uint32_t commits_ = 0;
   std::uint32_t rollbacks_ = 0;
+  std::uint32_t groups_ = 0;  ///< That began after the first.
   std::set<Generation> sealed_;
   std::map<Generation, std::uint64_t> saved_;  ///< Hash of the saved values.
   std::map<Epoch, std::uint64_t> kept_;   ///< Hash of the values of the checkpoints on the volume.
   std::map<ServerId, Generation> since_;  ///< The rollback that brought the server.
   std::set<std::optional<Epoch>> damaged_;  ///< Checkpoints; nullopt: the job's first one.
-  std::set<std::uint64_t> notices_;         ///< Those that were not cancelled, by their numbers.
+  /// What another master does, and what the supervisor knows of the lock.
+  struct Second {
+    bool is_cut_off = false;   ///< The supervisor cannot read the volume.
+    Time seen{};               ///< It could then.
+    bool is_doubtful = false;  ///< See LockDoubtful.
+    bool has_lock = false;     ///< The other master has it.
+    std::string copy;          ///< The journal's on the volume, without what could not be written.
+    Term term;
+    std::optional<Job> job;
+    std::set<std::size_t> awaited;  ///< Hosts that have not confirmed the old job's end.
+    Time until{};                   ///< It waits for them no longer.
+    bool is_next_there = false;     ///< The next job has begun.
+  };
+  Second second_;
+  std::vector<Host> accepted_;       ///< The last host_worker that was.
+  std::set<std::uint64_t> notices_;  ///< Those that were not cancelled, by their numbers.
   std::uint64_t next_notice_ = 0;
 };
 

@@ -11,6 +11,8 @@ void Cluster::heal() {
   trace(1, 0, "---- faults end");
   faults_ = Faults{};
   healed_ = true;
+  second_.is_cut_off = false;
+  is_disk_full_ = false;
   for (Machine& m : machines_) {
     m.control = m.data = m.up = true;
     m.refuse_until = m.hang_until = Time{};
@@ -177,6 +179,8 @@ void Cluster::kill_host(std::size_t i) {
   excuse();
   agent_ends(i, "power");
   m.up = false;
+  m.taken_over_by = Term();
+  m.notices.clear();
   ++m.boot;
   cut(i);
   after(rng_.time(1s, 15s),
@@ -217,16 +221,18 @@ void Cluster::tell_notice(std::optional<std::size_t> i, Time deadline, std::uint
     return after(300ms, [this, i, deadline, number] { tell_notice(i, deadline, number); });
   NoticeGiven e;
   if (i) e.host = machines_[*i].host;
-  if (!notice_rng_.chance(0.05)) e.deadline_ns = instant().wall_ns + (deadline - now_).count();
+  if (!notice_rng_.chance(0.05)) e.left = deadline - now_;
   e.why = fmt::format("notice {}", number);
   feed(e);
+  e.is_repeated = true;
+  const auto again = [this, e, deadline] {
+    NoticeGiven said = e;
+    if (said.left) said.left = deadline - now_;
+    return said;
+  };
   // Its source says it again, after a link was down.
-  if (notice_rng_.chance(0.3))
-    after(notice_rng_.time(0s, 2s), [this, e] {
-      NoticeGiven again = e;
-      again.is_repeated = true;
-      feed(again);
-    });
+  if (i) machines_[*i].notices[number] = again;
+  if (notice_rng_.chance(0.3)) after(notice_rng_.time(0s, 2s), [this, again] { feed(again()); });
 }
 
 void Cluster::cancel_notice(std::optional<std::size_t> i, std::uint64_t number) {
@@ -234,6 +240,7 @@ void Cluster::cancel_notice(std::optional<std::size_t> i, std::uint64_t number) 
   const std::optional<Host> host = i ? std::optional(machines_[*i].host) : std::nullopt;
   if (!job_->notices().cancel_objection(host).empty()) return;
   notices_.erase(number);
+  for (Machine& m : machines_) m.notices.erase(number);
   feed(NoticeCancelled{host});
 }
 

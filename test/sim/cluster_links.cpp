@@ -36,10 +36,12 @@ void Cluster::try_attach(std::size_t i, Duration delay) {
         checkers_->on_trouble(m.host);
         return feed(AgentDetached{m.host, "no agent there", true});
       }
+      if (m.taken_over_by > term_) return stand_down("a host obeys a higher term");
       m.agent = Agent{};
       m.agent.alive = true;
       m.agent.incarnation = ++incarnations_;
     }
+    if (m.agent.term > term_ && second_.has_lock) return stand_down("an agent obeys a higher term");
     connect(i);
   });
 }
@@ -64,6 +66,7 @@ void Cluster::connect(std::size_t i) {
     if (p.unusable) then.emplace_back(FromServer<GivingUp>{ServerId(id.id), {"damaged", true}});
     if (p.exit) then.emplace_back(ProcessEnded{id, *p.exit, "", p.never_ran});
   }
+  for (const auto& [number, again] : m.notices) then.emplace_back(again());
   to_supervisor(i, [this, i, e, then] {
     Machine& to = machines_[i];
     trace(17, i, "{}: attached, {} process(es)", to.host, e.processes.size());

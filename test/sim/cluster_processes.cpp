@@ -29,10 +29,11 @@ void Cluster::start_process(std::size_t i, ProcessId id, bool newcomer) {
   if (const auto known = m.agent.processes.find(id); known != m.agent.processes.end()) {
     const Process& p = processes_[known->second];
     if (p.exit) return say(i, ProcessEnded{id, *p.exit, "", p.never_ran});
-    if (id.role == Role::kWorker) say(i, WorkerStarted{WorkerId(id.id)});
+    if (id.role == Role::kWorker && !p.stalls) say(i, WorkerStarted{WorkerId(id.id)});
     return;
   }
   trace(20, id.id, "{}: {} is created", m.host, to_string(id));
+  if (second_.is_next_there) return checkers_->fail("a process is created beside the next job");
   checkers_->on_process(id);
   const std::size_t index = processes_.size();
   processes_.emplace_back();
@@ -56,6 +57,8 @@ void Cluster::start_process(std::size_t i, ProcessId id, bool newcomer) {
     after(1s, [this, index] { report_traffic(index); });
     return;
   }
+  p.stalls = groups_ > 0 && mode_rng_.chance(faults_.never_runs);
+  if (p.stalls) return checkers_->on_doubt(m.host);
   say(i, WorkerStarted{WorkerId(id.id)});
   if (restarts_) return train_in_group(index);
   if (opaque_) {

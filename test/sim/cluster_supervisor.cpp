@@ -24,6 +24,8 @@ Overloaded(Fs...) -> Overloaded<Fs...>;  // clang 16 does not deduce aggregates
 }  // namespace
 
 void Cluster::begin_supervisor() {
+  if (second_.has_lock || over_) return end_if_taken_over();
+  if (second_.is_cut_off) return after(1s, [this] { begin_supervisor(); });
   const auto replay = journal::replay(journal_);
   if (replay.error) return checkers_->fail(replay.error->message);
   journal_.resize(replay.good_size);
@@ -57,10 +59,15 @@ void Cluster::begin_supervisor() {
   if (records.empty()) accepted = options_.workers;
   watch_.emplace(format_host_worker(accepted), FileWatch::Options{});
   trace(2, term_.value, "supervisor begins term {}", term_);
+  second_.seen = now_;
+  second_.is_doubtful = false;
+  decided_ = true_instant();
   carry_out(job_->begin(term_, instant()));
   const auto life = life_;
-  after(rng_.time(0s, 1s), [this, life] { look_at_file(life); });
+  const Duration first_look = rng_.time(0s, 1s);
+  if (options_.is_elastic) after(first_look, [this, life] { look_at_file(life); });
   after(100ms, [this, life] { tick(life); });
+  after(2s, [this, life] { look_at_lock(life); });
   if (options_.checkpoint_interval == Duration{}) return;
   const auto sees_place = [this, life](std::string why_not) {
     return [this, life, why_not] {
@@ -77,6 +84,8 @@ void Cluster::crash() {
   ++crashes_;
   alive_ = false;
   job_.reset();
+  room_ = {};
+  waiting_.clear();
   // The volume's helper may have written a part of the queue.
   flush_log(rng_.between(0, log_queue_.size()));
   log_queue_.clear();
@@ -98,14 +107,17 @@ void Cluster::crash() {
 void Cluster::tick(std::uint64_t life) {
   if (!alive_ || life != life_) return;
   if (!over_) {
+    look_at_room();
+    if (!alive_ || life != life_) return;
     feed(Tick{});
-    if (alive_ && life == life_) {
-      checkers_->on_tick(instant(), everyone_waits(), keep_others_waiting());
-      checkers_->on_servers_hang(now_, hanging_servers());
+    if (alive_ && life == life_ && !second_.has_lock && !second_.is_doubtful && !room_.is_out()) {
+      checkers_->on_tick(true_instant(), everyone_waits(), keep_others_waiting());
+      checkers_->on_servers_hang(instant().at, hanging_servers());
     }
-    if (rng_.chance(0.3)) {
+    if (!second_.is_cut_off && !second_.has_lock && rng_.chance(0.3)) {
       flush_log(log_queue_.size());
       flush_events();
+      second_.copy = journal_;
     }
     cut_journal();
   }
@@ -114,7 +126,7 @@ void Cluster::tick(std::uint64_t life) {
 
 void Cluster::cut_journal() {
   constexpr std::size_t kMore = 400;
-  if (!cuts_ || !alive_ || !log_queue_.empty() || !events_queue_.empty()) return;
+  if (!cuts_ || !alive_ || room_.is_out() || !log_queue_.empty() || !events_queue_.empty()) return;
   if (journal_.size() < cut_size_ + kMore) return;
   std::vector<Record> records;
   for (const auto& frame : journal::replay(journal_).records)
@@ -131,6 +143,11 @@ void Cluster::feed(const JobEvent& event) {
   if (!alive_ || over_ || checkers_->failure()) return;
   if (const auto* a = std::get_if<FromWorker<Arrive>>(&event))
     heard_[a->worker] = {life_, a->message.epoch, a->message.servers};
+  if (room_.is_out()) {
+    if (supervisor::JournalRoom::matters(event)) waiting_.push_back(event);
+    return;
+  }
+  decided_ = true_instant();
   const auto effects = job_->step(event, instant());
   if (const std::string undone = job_->unsettled(instant()); !undone.empty())
     return checkers_->fail(undone);
@@ -138,8 +155,11 @@ void Cluster::feed(const JobEvent& event) {
 }
 
 void Cluster::carry_out(const std::vector<Effect>& effects) {
-  for (const Effect& effect : effects) {
+  for (auto at = effects.begin(); at != effects.end(); ++at) {
+    const Effect& effect = *at;
     if (over_ || checkers_->failure()) return;
+    if (is_disk_full_ && std::holds_alternative<Append>(effect))
+      return room_.hold({at, effects.end()}, "it is full", now_);
     if (rng_.chance(faults_.crash_per_effect)) {
       if (const auto* append = std::get_if<Append>(&effect); append && rng_.chance(0.5)) {
         const std::string bytes = bytes_of(append->record);
@@ -159,9 +179,12 @@ std::string Cluster::bytes_of(const Record& record) {
 void Cluster::act(const Append& e) {
   journal_ += bytes_of(e.record);
   trace(4, e.record.index(), "  journal: {}", describe(e.record));
-  checkers_->on_record(e.record, instant());
+  Record seen = e.record;
+  if (auto* notice = std::get_if<NoticeTaken>(&seen); notice && notice->deadline_ns != kNoDeadline)
+    notice->deadline_ns -= wall_ahead_.count();
+  checkers_->on_record(seen, true_instant());
   if (std::holds_alternative<Committed>(e.record)) ++commits_;
-  if (std::holds_alternative<GroupBegan>(e.record)) ++commits_;
+  if (std::holds_alternative<GroupBegan>(e.record)) ++commits_, ++groups_;
   if (const auto* back = std::get_if<RolledBack>(&e.record)) {
     ++rollbacks_;
     ServerId id = back->first;
@@ -175,6 +198,8 @@ void Cluster::act(const Append& e) {
 }
 
 void Cluster::act(const Attach& e) {
+  if (second_.is_doubtful && e.start)
+    return checkers_->fail("it starts an agent, and the lock is in doubt");
   Machine& m = machines_[machine(e.host)];
   m.link.wanted = true;
   m.link.start = e.start;
@@ -187,6 +212,9 @@ void Cluster::act(const ReleaseHost& e) {
   const std::size_t i = machine(e.host);
   Machine& m = machines_[i];
   trace(6, i, "  let go of {}", e.host);
+  std::erase_if(waiting_, [&e](const JobEvent& event) {
+    return supervisor::JournalRoom::is_void(event, e.host);
+  });
   m.link.wanted = false;
   ++m.link.tries;
   end_prepare(i, "no longer wanted");
@@ -229,6 +257,7 @@ void Cluster::end_prepare(std::size_t i, const char* why) {
 }
 
 void Cluster::act(const StartWorker& e) {
+  if (second_.is_doubtful) return checkers_->fail("it starts a process, and the lock is in doubt");
   const std::size_t i = machine(e.host);
   trace(8, e.worker.value, "  start worker {} on {}{}", e.worker, e.host,
         e.newcomer ? " (newcomer)" : "");
@@ -237,6 +266,7 @@ void Cluster::act(const StartWorker& e) {
 }
 
 void Cluster::act(const StartServer& e) {
+  if (second_.is_doubtful) return checkers_->fail("it starts a process, and the lock is in doubt");
   const std::size_t i = machine(e.host);
   trace(9, e.server.value, "  start server {} on {}", e.server, e.host);
   to_agent(i, [this, i, e] { start_server(i, e); });
@@ -297,7 +327,7 @@ void Cluster::act(const SendToWorker<Release>& e) {
                                                   : "continue",
         e.message.epoch, e.message.rank, e.message.world_size, e.message.generation);
   const Release r = e.message;
-  checkers_->on_release_sent(e.worker, r, instant());
+  checkers_->on_release_sent(e.worker, r, decided_);
   to_process(machine(e.host), {Role::kWorker, e.worker.value},
              [this, r](std::size_t p) { released(p, r); });
 }
@@ -349,11 +379,13 @@ void Cluster::act(const End& e) {
   over_ = true;
   over_at_ = now_;
   exit_code_ = e.exit_code;
-  flush_log(log_queue_.size());
-  checkers_->on_log_file(log_file_, true);
-  flush_events();
-  checkers_->on_events(events_, true);
-  checkers_->on_end(e.exit_code, e.message);
+  if (!second_.has_lock) {
+    flush_log(log_queue_.size());
+    checkers_->on_log_file(log_file_, true);
+    flush_events();
+    checkers_->on_events(events_, true);
+    checkers_->on_end(e.exit_code, e.message);
+  }
   for (std::size_t i = 0; i < machines_.size(); ++i)
     if (machines_[i].link.up) shut_down(i);
 }
@@ -384,6 +416,8 @@ void Cluster::look_at_file(std::uint64_t life) {
   const auto result = watch_->observe(seen, now_);
   if (const auto* ok = std::get_if<FileAccepted>(&result)) {
     trace(15, std::hash<std::string>{}(ok->text), "host_worker accepted");
+    accepted_.clear();
+    for (const HostLine& line : ok->lines) accepted_.push_back(line.host);
     feed(HostsAccepted{sum_slots(ok->lines)});
   }
   if (!alive_ || life != life_ || over_) return;

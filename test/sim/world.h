@@ -1,6 +1,7 @@
 /// The parts of the simulated world; test/sim/cluster.h moves them.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <vector>
@@ -21,7 +22,8 @@ struct Faults {
   double exits_early = 0, leave_ignored = 0, late_ack = 0, silent_server = 0;
   double save_fails = 0, save_hangs = 0, seal_fails = 0, server_fails = 0;
   double damage = 0;
-  double worker_fails = 0, unkillable = 0;  ///< Chances, in jobs with --on-change restart.
+  double worker_fails = 0, unkillable = 0,
+         never_runs = 0;  ///< Chances, in jobs with --on-change restart.
   double notice = 0;
 };
 
@@ -32,6 +34,7 @@ struct Process {
   bool hung = false;
   std::optional<ExitStatus> exit;
   bool never_ran = false;
+  bool stalls = false;  ///< It was created, and its exec hangs.
   // Its messages, kept by its agent.
   bool opened = false;
   bool listens = false;
@@ -90,6 +93,9 @@ struct Machine {
   bool control = true;  ///< ssh gets through.
   bool data = true;     ///< Gradients get through.
   int boot = 1;
+  /// What its agent says at each attach.
+  std::map<std::uint64_t, std::function<NoticeGiven()>> notices;
+  Term taken_over_by;  ///< Agents are started for no lower term.
   Time refuse_until{};
   Time hang_until{};
   Agent agent;

@@ -28,7 +28,11 @@ struct AgentEnd {
       auto frame = co_await channel.receive();
       if (!frame) break;
       types.push_back(frame->type);
-      if (frame->type == Shutdown::kType) grace = wire::parse<Shutdown>(frame->body)->grace_ms;
+      if (frame->type == Shutdown::kType) {
+        const auto shutdown = wire::parse<Shutdown>(frame->body);
+        takes_over = shutdown->takes_over;
+        grace = shutdown->grace_ms;
+      }
       if (obeys && frame->type == AgentHello::kType) say_state();
       if (obeys && frame->type == Shutdown::kType) channel.close();
     }
@@ -48,6 +52,7 @@ struct AgentEnd {
   io::FrameChannel channel;
   std::vector<std::uint16_t> types;
   std::optional<std::uint32_t> grace;
+  bool takes_over = false;
   bool closed = false;
 };
 

@@ -50,7 +50,7 @@ awaitable<void> SwarmHost::serve(launcher::Channel channel, bool starts) {
     co_return co_await say_and_close(channel);
   }
   if (auto why = objection(*hello); !why.empty()) {
-    channel->send(Refused{std::move(why)});
+    channel->send(Refused{std::move(why), {}});
     co_return co_await say_and_close(channel);
   }
   if (incarnation_ == 0) begin();

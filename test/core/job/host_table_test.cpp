@@ -31,7 +31,7 @@ TEST_CASE("host table: each failed try is followed by a longer wait, until a wor
 TEST_CASE("host table: a host is given up after its budget, and healthy time refills that",
           "[host_table]") {
   Machines m;
-  const auto dies = [&m](Duration then) { m.hosts.member_died(kHostA, then.count(), 2); };
+  const auto dies = [&m](Duration then) { m.hosts.member_died(kHostA, Time{} + then, 2); };
   dies(1s);
   dies(2s);
   CHECK(m.hosts.usable(kHostA));

@@ -42,7 +42,7 @@ struct Machines {
     job.record(JobBegan{job.options.workers, job.options.servers});
   }
   /// A step begins, with no effects.
-  void at(Duration then) { job.begin({Time{} + then, then.count()}); }
+  void at(Duration then) { job.begin({Time{} + then, then.count(), Time{} + then}); }
   /// The step's effects of one type so far; the others are dropped.
   template <typename E>
   std::vector<E> took() {

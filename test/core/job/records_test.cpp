@@ -51,7 +51,7 @@ std::vector<Record> one_of_each() {
                  {LogLine{8, true, kHost, 10}},
                  {WorkerId(11)},
                  1'763'664'000'123'456'789},
-      NoticeTaken{kHost, 1'763'664'000'123'456'789, "spot reclaimed"},
+      NoticeTaken{kHost, 1'763'664'000'123'456'789, "spot reclaimed", 30'000'000'000},
       NoticeOver{kHost, true},
   };
 }

@@ -9,7 +9,7 @@ using namespace std::chrono_literals;
 
 TEST_CASE("retry: healthy time forgives failures one by one, and never more than there are",
           "[retry]") {
-  const auto at = [](int minutes) { return std::int64_t{minutes} * 60'000'000'000; };
+  const auto at = [](int minutes) { return Time{} + minutes * 1min; };
   Failures failures;
   for (int i = 0; i < 4; ++i) failures.add(at(100), 10min);
   CHECK(failures.count() == 4);
@@ -17,7 +17,7 @@ TEST_CASE("retry: healthy time forgives failures one by one, and never more than
   CHECK(failures.count() == 5);
   failures.add(at(130), 10min);  // two forgiven, one more
   CHECK(failures.count() == 4);
-  failures.add(at(90), 10min);  // the clock was set back
+  failures.add(at(90), 10min);  // earlier, by a later term's estimate
   CHECK(failures.count() == 5);
   failures.add(at(100000), 10min);
   CHECK(failures.count() == 1);

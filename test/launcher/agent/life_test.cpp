@@ -249,6 +249,58 @@ TEST_CASE("agent: attach without --start says that no agent is there", "[agent]"
         std::string::npos);
 }
 
+TEST_CASE("agent: after a take-over none is started for a lower term, also after its end",
+          "[agent]") {
+  Site site;
+  auto first = site.attach(1, "node1", {"--start", "--term", "1"});
+  REQUIRE(site.wait([&] { return first->states.size() == 1; }));
+  bool is_remembered = true;
+  SECTION("by an agent that ends for it") {
+    auto second = site.attach(9, "node1", {"--term", "9", "--take-over"});
+    REQUIRE(site.wait([&] { return second->states.size() == 1; }));
+    second->send(Shutdown{0, true});
+    REQUIRE(site.wait([&] { return second->ended && site.guard_pid() == 0; }));
+  }
+  SECTION("by a bridge that finds no agent") {
+    first->send(Shutdown{0, false});
+    REQUIRE(site.wait([&] { return first->ended && site.guard_pid() == 0; }));
+    auto second = site.attach(9, "node1", {"--term", "9", "--take-over"});
+    REQUIRE(site.wait([&] { return second->ended; }));
+  }
+  SECTION("not by an ordinary end") {
+    is_remembered = false;
+    first->send(Shutdown{0, false});
+    REQUIRE(site.wait([&] { return first->ended && site.guard_pid() == 0; }));
+  }
+  auto late = site.attach(1, "node1", {"--start", "--term", "1"});
+  REQUIRE(site.wait([&] { return late->states.size() + late->refusals.size() == 1; }));
+  CHECK(late->refusals.size() == is_remembered);
+  if (!is_remembered) return;
+  CHECK(late->refusals[0].term == Term(9));
+  CHECK(site.agent_pid() == 0);
+  auto later = site.attach(10, "node1", {"--start", "--term", "10"});
+  CHECK(site.wait([&] { return later->states.size() == 1; }));
+}
+
+TEST_CASE("agent: a file of a take-over that is none counts as absent", "[agent]") {
+  Site site;
+  auto first = site.attach();
+  REQUIRE(site.wait([&] { return first->states.size() == 1; }));
+  const std::string file = fs::path(site.socket()).replace_extension(".term").string();
+  first->send(Shutdown{0, false});
+  REQUIRE(site.wait([&] { return first->ended && site.guard_pid() == 0; }));
+  fs::create_directories(fs::path(file).parent_path());
+  SECTION("garbage") { std::ofstream(file) << "9 and more\n"; }
+  SECTION("torn") { std::ofstream(file) << "9"; }
+  SECTION("a link") {
+    std::ofstream(site.folder + "/there") << "9\n";
+    fs::create_symlink(site.folder + "/there", file);
+  }
+  SECTION("a fifo") { REQUIRE(::mkfifo(file.c_str(), 0600) == 0); }
+  auto second = site.attach();
+  CHECK(site.wait([&] { return second->states.size() == 1; }));
+}
+
 TEST_CASE("agent: a lock that is no file of its user's keeps nobody waiting", "[agent]") {
   Site site;
   auto link = site.attach();

@@ -16,21 +16,26 @@ struct Linked : Loop, launcher::Backend {
   int attached = 0;
   std::vector<std::string> downs;
   bool gone = false;
+  Term outranked;  ///< What an agent obeys.
   std::unique_ptr<AgentConnection> link;
 
   /// Shorter limits are for silent agents; the default ones allow for a busy machine.
-  explicit Linked(Duration answer_deadline = 20s, Duration silence_limit = 20s) {
+  explicit Linked(Duration answer_deadline = 20s, Duration silence_limit = 20s,
+                  bool takes_over = false) {
     AgentConnection::Options options;
     options.job = "j";
     options.host.name = "a";
     options.answer_deadline = answer_deadline;
     options.silence_limit = silence_limit;
+    options.takes_over = takes_over;
+    options.term = Term(2);
     AgentConnection::Callbacks callbacks;
     callbacks.attached = [this](const AgentState& state) {
       CHECK(state.incarnation == 7);
       ++attached;
     };
     callbacks.frame = [](const wire::Frame&) {};
+    callbacks.outranked = [this](Term term) { outranked = term; };
     callbacks.down = [this](const Error& error, bool is_gone) {
       downs.push_back(error.message);
       gone = is_gone;
@@ -138,9 +143,29 @@ TEST_CASE("a host that says no agent is there is not asked again") {
 TEST_CASE("a refusing agent is told with its reason") {
   Linked l;
   l.link->attach(true);
-  l.connection(0).channel.send(Refused{"a later term was here"});
+  const Term obeyed(GENERATE(0, 2, 3));
+  l.connection(0).channel.send(Refused{"a later term was here", obeyed});
   REQUIRE(l.until([&] { return l.downs.size() == 1; }));
   CHECK_THAT(l.downs[0], Catch::Contains("a later term was here"));
+  CHECK(l.outranked == (obeyed == Term(3) ? obeyed : Term()));
+}
+
+TEST_CASE("a link that takes a job over ends once the host says that no agent is there") {
+  Linked l(20s, 20s, true);
+  l.refuses = true;
+  l.link->attach(false);
+  l.link->shut_down(5);
+  REQUIRE(l.until([&] { return l.tries == 2; }));
+  l.refuses = false;
+  AgentEnd& first = l.connection(0);
+  first.say_state();
+  REQUIRE(l.until([&] { return first.grace == 5U; }));
+  CHECK(first.takes_over);
+  first.channel.close();  // it may have ended, or the link broke
+  AgentEnd& second = l.connection(1);
+  second.channel.send(Refused{"it is stopping", {}});
+  l.connection(2).channel.send(NoAgent{});
+  REQUIRE(l.until([&] { return l.link->ended(); }));
 }
 
 TEST_CASE("reaching an agent of an earlier term is tried again with growing delay, told once") {

@@ -1,0 +1,35 @@
+#include "core/job/take_over.h"
+
+#include <set>
+
+#include "core/protocol/exit_code.h"
+
+namespace dt {
+namespace {
+
+/// More terms than can have begun since `known` was written.
+constexpr std::uint64_t kTermsUnknown = 1'000'000;
+/// Of an agent that may be there; at the job's end none is compared.
+constexpr std::uint64_t kAnyIncarnation = 1;
+
+}  // namespace
+
+std::vector<Record> records_to_end(const std::vector<Record>& known,
+                                   const std::vector<Host>& named) {
+  std::vector<Record> out;
+  std::set<Host> hosts(named.begin(), named.end());
+  Term term;
+  for (const Record& record : known) {
+    if (std::holds_alternative<JobEnding>(record)) break;
+    if (const auto* began = std::get_if<TermBegan>(&record)) term = began->term;
+    // One that was given up as lost may still have processes.
+    if (const auto* agent = std::get_if<AgentKnown>(&record)) hosts.insert(agent->host);
+    out.push_back(record);
+  }
+  for (const Host& host : hosts) out.emplace_back(AgentKnown{host, {}, kAnyIncarnation});
+  out.emplace_back(TermBegan{Term(term.value + kTermsUnknown)});
+  out.emplace_back(JobEnding{kExitInterrupted, "another master takes it over"});
+  return out;
+}
+
+}  // namespace dt
