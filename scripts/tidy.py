@@ -33,6 +33,8 @@ RULES = [
     (lambda p: p.endswith(CPP) and not p.startswith(("io/", "test/")), r"\bSIGHUP\b",
      "nohup has it ignored: io/stop_signals.h"),
     (lambda p: p.endswith(CPP), r"<boost/asio\.hpp>", "include the Asio headers you use"),
+    (lambda p: p.startswith(("launcher/", "supervisor/")) and p.endswith(CPP), r"^(?=.*\bO_CREAT\b)(?!.*\bO_(?:EXCL|NOFOLLOW)\b)",
+     "a file that is made: O_EXCL or O_NOFOLLOW on the same line, others may have put a link there"),
 ]
 # Folders of development machines; no path of this tree begins with one of them.
 FOREIGN = re.compile(r"(?<![\w.~$}])/(?:" + "|".join(("work", "farm", "root", "home/[a-z]+")) + r")/")
@@ -125,6 +127,8 @@ CASES = [
     ("test/e2e/x.sh", "find_package(dtlaunch " "1.2 REQUIRED)", "the version stands in CMakeLists.txt"),
     ("packaging/wheel/setup.py", '    version=' '"1.2.3",', "the version stands in CMakeLists.txt"),
     ("packaging/doc/changes.md", "## 1.2.3 (2026-11-27)", None),
+    ("supervisor/x.cpp", "open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);", "a file that is made"),
+    ("supervisor/x.cpp", "open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);", None),
     ("core/x.h", "#pragma once  // see /ro" "ot/x", "a path of one machine"),
 ]
 

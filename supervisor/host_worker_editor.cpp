@@ -84,7 +84,7 @@ awaitable<Result<void>> HostWorkerEditor::rewrite(std::string op, std::string ho
   if (!edited) co_return edited;
   if (auto good = parse_hosts(*text, "host_worker"); !good)
     co_return tl::unexpected(good.error().at("host_worker would not be in force"));
-  auto written = co_await shell_.volume.replace(shell_.path("host_worker"), std::move(*text));
+  auto written = co_await shell_.volume.rewrite(shell_.path("host_worker"), std::move(*text));
   co_return written;
 }
 

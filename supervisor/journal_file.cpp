@@ -75,7 +75,7 @@ Result<JournalFile> JournalFile::open(const std::string& path, std::vector<wire:
 
 Result<io::Fd> JournalFile::open_locked(const std::string& path) {
   for (;;) {
-    io::Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    io::Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!fd) return tl::unexpected(errno_error(errno, "open journal " + path));
     if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK) return tl::unexpected(errno_error(errno, "lock journal " + path));

@@ -52,7 +52,7 @@ std::vector<Holder> kept_and_gone(const std::vector<Holder>& before,
 /// replacements of one node.
 Result<io::Fd> only_one(const io::JobPointer& job) {
   const std::string path = job.state_dir + "/fleet.lock";
-  io::Fd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  io::Fd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!lock) return tl::unexpected(errno_error(errno, "open " + path));
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
     return fail(

@@ -36,6 +36,7 @@ bool repeatable(const VolumeRequest& q) {
     case VolumeOp::kRead:
     case VolumeOp::kExists:
     case VolumeOp::kReplace:
+    case VolumeOp::kRewrite:
     case VolumeOp::kTruncate:
     case VolumeOp::kMakeDirs:
     case VolumeOp::kRemove:
@@ -368,6 +369,14 @@ awaitable<Result<void>> VolumeClient::replace(std::string path, std::string byte
                     .path = std::move(path),
                     .bytes = std::move(bytes),
                     .number = mode});
+}
+
+awaitable<Result<void>> VolumeClient::rewrite(std::string path, std::string bytes) {
+  constexpr std::uint64_t kMode = 0666;
+  return call_void({.op = VolumeOp::kRewrite,
+                    .path = std::move(path),
+                    .bytes = std::move(bytes),
+                    .number = kMode});
 }
 
 awaitable<Result<void>> VolumeClient::append(std::string path, std::string bytes, std::uint64_t at,

@@ -65,6 +65,10 @@ class VolumeClient {
   /// Whole new content or the old one, never a part. Synced.
   io::awaitable<Result<void>> replace(std::string path, std::string bytes,
                                       std::uint32_t mode = 0666);
+  /// replace() of a file that is the user's: it keeps mode and group, and its owner where that is
+  /// allowed; a link stays, and the file at its end is replaced. Where that cannot be, it is an
+  /// error, and nothing has changed: so for a link of another user.
+  io::awaitable<Result<void>> rewrite(std::string path, std::string bytes);
   /// With `at` the file must have that size, or a part of `bytes` behind it (an interrupted earlier
   /// try), so that repeating is harmless.
   io::awaitable<Result<void>> append(std::string path, std::string bytes,

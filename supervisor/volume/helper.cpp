@@ -89,10 +89,27 @@ Outcome<VolumeReply> read_file(const VolumeRequest& q) {
   return reply;
 }
 
-Outcome<void> write_synced(const std::string& path, int flags, const VolumeRequest& q) {
+/// Gives it mode, group and, where that is allowed, owner of another file.
+Outcome<void> make_like(int fd, const struct stat& like, const std::string& path) {
+  struct stat now {};
+  if (::fstat(fd, &now) != 0) return trouble("stat", path);
+  if ((now.st_uid != like.st_uid || now.st_gid != like.st_gid) &&
+      ::fchown(fd, like.st_uid, like.st_gid) != 0 && now.st_gid != like.st_gid &&
+      ::fchown(fd, now.st_uid, like.st_gid) != 0)
+    return trouble("keep the group of", path);
+  if (now.st_mode != like.st_mode && ::fchmod(fd, like.st_mode & 07777) != 0)
+    return trouble("keep the mode of", path);
+  return {};
+}
+
+/// Makes the file; it must not be there.
+Outcome<void> write_synced(const std::string& path, const VolumeRequest& q,
+                           const struct stat* like = nullptr) {
   const Fd fd(
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, static_cast<mode_t>(q.number)));
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, static_cast<mode_t>(q.number)));
   if (!fd) return trouble("create", path);
+  if (like)
+    if (auto alike = make_like(fd.get(), *like, q.path); !alike) return alike;
   if (auto done = write_all(fd.get(), q.bytes, path); !done) return done;
   if (::fsync(fd.get()) != 0) return trouble("sync", path);
   return {};
@@ -107,19 +124,31 @@ Outcome<bool> link_new(const std::string& from, const std::string& to) {
   return now.st_nlink == 2;
 }
 
-/// Another master's helper may have the same pid.
+/// Of a temporary file beside `path`. Another master's helper may have the same pid. What is there,
+/// left by a killed helper or put there by others, is removed; it may be the file itself.
 std::string new_name(const std::string& path) {
   char host[256] = {};
   ::gethostname(host, sizeof host - 1);
-  return fmt::format("{}.{}.{}.new", path, host, ::getpid());
+  std::string name = fmt::format("{}.{}.{}.new", path, host, ::getpid());
+  ::remove(name.c_str());
+  return name;
+}
+
+/// A plain file, not a link to one, and what it was when it was opened.
+Outcome<Fd> open_plain(const std::string& path, int flags, struct stat& now) {
+  Fd fd(::open(path.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666));
+  if (!fd) return trouble("open", path);
+  if (::fstat(fd.get(), &now) != 0) return trouble("stat", path);
+  if (!S_ISREG(now.st_mode))
+    return tl::unexpected(Trouble{EINVAL, fmt::format("open {}, which is no plain file", path)});
+  return fd;
 }
 
 /// Its whole content or nothing, wherever we are killed; without hard links it may be a part.
 Outcome<VolumeReply> write_new(const VolumeRequest& q) {
   const std::string temporary = new_name(q.path);
   VolumeReply reply;
-  ::unlink(temporary.c_str());  // left by a killed helper: it may be the file itself
-  auto done = write_synced(temporary, O_EXCL, q);
+  auto done = write_synced(temporary, q);
   if (done) {
     auto linked = link_new(temporary, q.path);
     if (linked)
@@ -131,7 +160,7 @@ Outcome<VolumeReply> write_new(const VolumeRequest& q) {
   const bool has_links = done || (done.error().number != EPERM && done.error().number != ENOSYS &&
                                   done.error().number != EOPNOTSUPP);
   if (!has_links) {
-    done = write_synced(q.path, O_EXCL, q);
+    done = write_synced(q.path, q);
     reply.yes = done.has_value();
     if (!done && done.error().number == EEXIST) return reply;
   }
@@ -139,20 +168,36 @@ Outcome<VolumeReply> write_new(const VolumeRequest& q) {
   return reply;
 }
 
-Outcome<VolumeReply> replace(const VolumeRequest& q) {
-  const std::string temporary = fmt::format("{}.{}.tmp", q.path, ::getpid());
-  auto done = write_synced(temporary, O_TRUNC, q);
-  if (done && ::rename(temporary.c_str(), q.path.c_str()) != 0) done = trouble("rename to", q.path);
+Outcome<VolumeReply> replace(const VolumeRequest& q, const std::string& path,
+                             const struct stat* like = nullptr) {
+  const std::string temporary = new_name(path);
+  auto done = write_synced(temporary, q, like);
+  if (done && ::rename(temporary.c_str(), path.c_str()) != 0) done = trouble("rename to", path);
   if (done) return VolumeReply();
   ::unlink(temporary.c_str());
   return tl::unexpected(done.error());
 }
 
+Outcome<VolumeReply> rewrite(const VolumeRequest& q) {
+  struct stat name {
+  }, file{};
+  if (::lstat(q.path.c_str(), &name) != 0 && errno == ENOENT) return replace(q, q.path);
+  std::error_code ec;
+  const std::string path = std::filesystem::canonical(q.path, ec);
+  if (ec) return tl::unexpected(Trouble{ec.value(), "follow " + q.path});
+  if (::stat(path.c_str(), &file) != 0) return trouble("stat", path);
+  if (!S_ISREG(file.st_mode))
+    return tl::unexpected(Trouble{EINVAL, fmt::format("write {}, which is no plain file", path)});
+  // In a folder of many a link may be anybody's.
+  if (S_ISLNK(name.st_mode) && name.st_uid != ::geteuid() && name.st_uid != file.st_uid)
+    return tl::unexpected(Trouble{EPERM, fmt::format("follow another user's link {}", q.path)});
+  return replace(q, path, &file);
+}
+
 /// The old file or the new link is there at any moment.
 Outcome<VolumeReply> make_link(const VolumeRequest& q) {
-  const std::string temporary = fmt::format("{}.{}.tmp", q.path, ::getpid());
+  const std::string temporary = new_name(q.path);
   VolumeReply reply;
-  ::unlink(temporary.c_str());  // left by a killed helper
   if (::symlink(q.path2.c_str(), temporary.c_str()) != 0) {
     const bool has_links = errno != EPERM && errno != ENOSYS && errno != EOPNOTSUPP;
     if (has_links) return trouble("link", q.path);
@@ -168,11 +213,11 @@ Outcome<VolumeReply> make_link(const VolumeRequest& q) {
 /// With a given size, repeating it is harmless: bytes of an earlier try count. Elsewhere a part
 /// that could be written is taken back, so that what is missing is known.
 Outcome<VolumeReply> append(const VolumeRequest& q) {
-  const Fd fd(::open(q.path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
-  if (!fd) return trouble("open", q.path);
-  std::string_view rest = q.bytes;
   struct stat now {};
-  if (::fstat(fd.get(), &now) != 0) return trouble("stat", q.path);
+  const auto file = open_plain(q.path, O_RDWR | O_CREAT | O_NOFOLLOW | O_APPEND, now);
+  if (!file) return tl::unexpected(file.error());
+  const Fd& fd = *file;
+  std::string_view rest = q.bytes;
   if (q.number != kAnySize) {
     if (::lseek(fd.get(), static_cast<off_t>(q.number), SEEK_SET) < 0)
       return trouble("seek in", q.path);
@@ -193,6 +238,13 @@ Outcome<VolumeReply> append(const VolumeRequest& q) {
       ::rename(q.path.c_str(), (q.path + io::kOlder).c_str()) != 0)
     return trouble("set aside", q.path);
   return VolumeReply();
+}
+
+Outcome<VolumeReply> truncate(const VolumeRequest& q) {
+  struct stat now {};
+  const auto fd = open_plain(q.path, O_WRONLY, now);
+  if (!fd) return tl::unexpected(fd.error());
+  return as_reply(::ftruncate(fd->get(), static_cast<off_t>(q.number)), "truncate", q.path);
 }
 
 Outcome<VolumeReply> room(const std::string& path) {
@@ -275,12 +327,13 @@ class Helper {
       case VolumeOp::kWriteNew:
         return write_new(q);
       case VolumeOp::kReplace:
-        return replace(q);
+        return replace(q, q.path);
+      case VolumeOp::kRewrite:
+        return rewrite(q);
       case VolumeOp::kAppend:
         return append(q);
       case VolumeOp::kTruncate:
-        return as_reply(::truncate(q.path.c_str(), static_cast<off_t>(q.number)), "truncate",
-                        q.path);
+        return truncate(q);
       case VolumeOp::kMakeDirs:
         return make_dirs(q.path);
       case VolumeOp::kRename:

@@ -12,8 +12,12 @@ namespace dt::supervisor {
 enum class VolumeOp : std::uint8_t {
   kRead,      ///< `number`: the most bytes; more is an error.
   kExists,    ///
-  kWriteNew,  ///< Unless it exists; `number`: mode.
+  kList,      ///
+  kRoom,      ///< Free bytes on the folder's file system.
+  kWatch,     ///< A byte on the helper's stdout when the file `path2` of this folder changes.
+  kWriteNew,  ///< Unless it exists; `number`: mode. The first that writes.
   kReplace,   ///< Temporary file, fsync, rename; `number`: mode.
+  kRewrite,   ///< The same of a user's file, which stays his: see VolumeClient::rewrite.
   /// `number`: the size before, or kAnySize; `sync`; `limit`: from half of it on the file becomes
   /// io::kOlder, and the next append makes another one; 0: none.
   kAppend,
@@ -21,10 +25,7 @@ enum class VolumeOp : std::uint8_t {
   kMakeDirs,  ///
   kRename,    ///< To `path2`.
   kRemove,    ///< A file or an empty folder; absent is fine.
-  kList,      ///
   kLink,      ///< A symbolic link to `path2` replaces `path`; `yes`: it was made.
-  kRoom,      ///< Free bytes on the folder's file system.
-  kWatch,     ///< A byte on the helper's stdout when the file `path2` of this folder changes.
 };
 
 /// kAppend wherever the file ends.

@@ -69,6 +69,17 @@ printf 'st\nlocalhost\n' >>host_worker && accepts 3
 [ "$(event file_accepted localho,)" = 0 ] && ! grep -Eq 'localho("|,| |$)' events.jsonl || fail "half a line was taken"
 printf 'localhost\nlocalhost' >host_worker && accepts 2
 
+say 'a link to a file of a group, by dtctl'
+mkdir "$T/config"
+mv host_worker "$T/config/hosts"
+chmod 664 "$T/config/hosts"
+ln -s "$T/config/hosts" host_worker
+dtctl add localhost >"$T/add.out" 2>&1 || fail "$(output add)"
+accepts 3
+[ "$(readlink host_worker)" = "$T/config/hosts" ] || fail "host_worker is no link any more"
+[ "$(stat -c %a "$T/config/hosts")" = 664 ] || fail "it has another mode"
+printf %s "$two" >"$T/config/hosts" && accepts 2
+
 worker_log once "$T/w0.jsonl"
 worker_log waits "$T/w0.jsonl" 2
 end_job

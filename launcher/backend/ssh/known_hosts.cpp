@@ -187,8 +187,9 @@ Result<void> KnownHosts::add(std::string_view name, std::uint16_t port, const Ho
   File& file = files_.front();
   const std::string doing = fmt::format("add {} to {}", name, file.path);
   if (const std::size_t slash = file.path.rfind('/'); slash != std::string::npos && slash > 0)
-    ::mkdir(file.path.substr(0, slash).c_str(), 0700);  // an error shows at the open
-  const io::Fd fd(::open(file.path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0600));
+    ::mkdir(file.path.substr(0, slash).c_str(), 0700);        // an error shows at the open
+  const int flags = O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC;  // tidy: allow (a user's link)
+  const io::Fd fd(::open(file.path.c_str(), flags, 0600));
   if (!fd) return tl::unexpected(errno_error(errno, doing));
   struct flock lock {};
   lock.l_type = F_WRLCK;

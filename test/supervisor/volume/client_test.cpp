@@ -88,6 +88,108 @@ TEST_CASE("volume: how much room there is", "[volume]") {
   CHECK_FALSE(loop.wait(loop.volume.room(dir / "no such folder")));
 }
 
+namespace {
+
+enum class Planted { kLink, kDanglingLink, kFifo, kFolder };
+
+void plant(Planted what, const std::string& at, const TempDir& dir) {
+  fs::remove(at);
+  if (what == Planted::kLink) fs::create_symlink(dir / "precious", at);
+  if (what == Planted::kDanglingLink) fs::create_symlink(dir / "ghost", at);
+  if (what == Planted::kFifo) REQUIRE(::mkfifo(at.c_str(), 0666) == 0);
+  if (what == Planted::kFolder) fs::create_directory(at);
+}
+
+}  // namespace
+
+TEST_CASE("volume: what others put where the helper makes files is not followed", "[volume]") {
+  TempDir dir;
+  VolumeLoop loop;
+  auto& v = loop.volume;
+  spill(dir / "precious", "precious");
+  REQUIRE(loop.wait(v.exists(dir.path())));
+  const Planted what =
+      GENERATE(Planted::kLink, Planted::kDanglingLink, Planted::kFifo, Planted::kFolder);
+  char host[256] = {};
+  REQUIRE(::gethostname(host, sizeof host - 1) == 0);
+  const int pid = v.helper_pid();
+  for (const std::string& name : {fmt::format("{}/f.{}.{}.new", dir.path(), host, pid),
+                                  fmt::format("{}/f.{}.tmp", dir.path(), pid)}) {
+    const auto again = [&] {
+      fs::remove(dir / "f");
+      plant(what, name, dir);
+    };
+    again();
+    CHECK(loop.wait(v.replace(dir / "f", "a")));
+    CHECK(slurp(dir / "f") == "a");
+    plant(what, name, dir);
+    CHECK(loop.wait(v.rewrite(dir / "f", "b")));
+    CHECK(slurp(dir / "f") == "b");
+    again();
+    CHECK(loop.wait(v.write_new(dir / "f", "c")));
+    CHECK(slurp(dir / "f") == "c");
+    again();
+    CHECK(loop.wait(v.link(dir / "f", "elsewhere")));
+    CHECK(fs::read_symlink(dir / "f") == "elsewhere");
+    fs::remove(name);
+  }
+  plant(what, dir / "f", dir);
+  CHECK_FALSE(loop.wait(v.append(dir / "f", "x")));
+  CHECK_FALSE(loop.wait(v.append(dir / "f", "x", 8)));
+  CHECK_FALSE(loop.wait(v.truncate(dir / "f", 0)));
+  CHECK(slurp(dir / "precious") == "precious");
+  CHECK_FALSE(fs::exists(dir / "ghost"));
+  CHECK(v.helper_pid() == pid);
+}
+
+TEST_CASE("volume: a user's file that is written stays a link, with its mode, group and owner",
+          "[volume]") {
+  TempDir dir;
+  VolumeLoop loop;
+  const auto write = [&](const char* name, const std::string& text) {
+    return loop.wait(loop.volume.rewrite(dir / name, text));
+  };
+  fs::create_directory(dir / "config");
+  fs::create_directory(dir / "between");
+  spill(dir / "config/hosts", "a\n");
+  REQUIRE(::chmod((dir / "config/hosts").c_str(), 0664) == 0);
+  const bool is_root = ::geteuid() == 0;
+  if (is_root) REQUIRE(::chown((dir / "config/hosts").c_str(), 12345, 54321) == 0);
+  fs::create_symlink("../config/hosts", dir / "between/hosts");
+  fs::create_symlink("between/hosts", dir / "chain");
+  fs::create_symlink(dir / "config/hosts", dir / "host_worker");
+  const auto is_kept = [&] {
+    struct stat now {};
+    REQUIRE(::stat((dir / "config/hosts").c_str(), &now) == 0);
+    return (now.st_mode & 07777) == 0664 &&
+           (!is_root || (now.st_uid == 12345 && now.st_gid == 54321)) &&
+           std::distance(fs::directory_iterator(dir / "config"), fs::directory_iterator()) == 1;
+  };
+  CHECK(write("host_worker", "b\n"));
+  CHECK(fs::is_symlink(dir / "host_worker"));
+  CHECK(slurp(dir / "config/hosts") == "b\n");
+  CHECK(is_kept());
+  CHECK(write("chain", "c\n"));
+  CHECK(fs::is_symlink(dir / "chain"));
+  CHECK(fs::is_symlink(dir / "between/hosts"));
+  CHECK(slurp(dir / "config/hosts") == "c\n");
+  CHECK(is_kept());
+  fs::create_symlink("nowhere", dir / "dangling");
+  CHECK_FALSE(write("dangling", "d\n"));
+  CHECK_FALSE(fs::exists(dir / "nowhere"));
+  fs::create_symlink("circle", dir / "circle");
+  CHECK_FALSE(write("circle", "d\n"));
+  if (is_root) {
+    REQUIRE(::lchown((dir / "host_worker").c_str(), 23456, 23456) == 0);
+    const auto foreign = write("host_worker", "e\n");
+    REQUIRE_FALSE(foreign);
+    CHECK(foreign.error().message.find("follow another user's link ") != std::string::npos);
+    CHECK(slurp(dir / "config/hosts") == "c\n");
+  }
+  CHECK(write("new", "f\n"));
+  CHECK(slurp(dir / "new") == "f\n");
+}
+
 TEST_CASE("volume: errors name the file and what was wrong with it", "[volume]") {
   TempDir dir;
   VolumeLoop loop;
@@ -100,7 +202,7 @@ TEST_CASE("volume: errors name the file and what was wrong with it", "[volume]")
   CHECK(folder.error().message.find("Is a directory") != std::string::npos);
   const auto full = loop.wait(loop.volume.append("/dev/full", "x"));
   REQUIRE_FALSE(full);
-  CHECK(full.error().message == "write /dev/full: No space left on device");
+  CHECK(full.error().message == "open /dev/full, which is no plain file: Invalid argument");
 }
 
 TEST_CASE("volume: an append that knows the size before may be repeated, even after a part of it",
