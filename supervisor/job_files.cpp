@@ -135,6 +135,8 @@ awaitable<Result<void>> JobFiles::take_lock() {
   auto locked = co_await take_job_lock(shell_.volume, shell_.spec.job_dir, me, mode_.by_force);
   is_refused_ = !locked && locked.error().kind == ErrorKind::kDenied;
   if (!locked) co_return tl::unexpected(locked.error());
+  shell_.volume.write_only_with(lock_path(shell_.spec.job_dir), to_json(me),
+                                io::job_files_dir(shell_.spec));
   lock_.emplace(std::move(me));
   if (*locked) {
     shell_.log.warn("{} is taken over; a supervisor that still has it is given time to notice",

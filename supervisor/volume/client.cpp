@@ -318,6 +318,10 @@ void VolumeClient::watch(std::string folder, std::string name) {
 
 awaitable<Result<VolumeReply>> VolumeClient::call(VolumeRequest request) {
   if (stopped_) co_return fail(ErrorKind::kClosed, "stopping; {} is not touched", request.path);
+  if (request.op >= VolumeOp::kWriteNew && !request.path.starts_with(own_)) {
+    request.lock_file = lock_file_;
+    request.lock = lock_;
+  }
   auto entry = std::make_shared<Entry>(executor_, std::move(request), io::steady_now());
   entry->again = repeatable(entry->request);
   entry->done.expires_after(options_.deadline);

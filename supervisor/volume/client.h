@@ -54,6 +54,14 @@ class VolumeClient {
   [[nodiscard]] Duration deadline() const { return options_.deadline; }
   /// For calls from here on.
   void set_deadline(Duration deadline) { options_.deadline = deadline; }
+  /// From here on a call that writes outside of the folder `own` is kInvalid, and changes nothing,
+  /// unless the file `lock` has this text. The helper compares it just before it writes: who takes
+  /// the lock in the milliseconds between may still get our bytes.
+  void write_only_with(std::string lock, std::string text, const std::string& own) {
+    lock_file_ = std::move(lock);
+    lock_ = std::move(text);
+    own_ = own + "/";
+  }
 
   /// The file's content, nullopt if it does not exist; more than `most` bytes is an error.
   io::awaitable<Result<std::optional<std::string>>> read(std::string path,
@@ -169,6 +177,7 @@ class VolumeClient {
   io::asio::steady_timer wake_;
   io::asio::steady_timer pause_;
   std::optional<std::chrono::steady_clock::time_point> asked_;
+  std::string lock_file_, lock_, own_;  ///< Of write_only_with().
   std::string watched_folder_;
   std::string watched_name_;
   bool stopped_ = false;

@@ -276,6 +276,16 @@ Outcome<VolumeReply> list(const std::string& path) {
   return reply;
 }
 
+Outcome<void> check_lock(const VolumeRequest& q) {
+  constexpr std::uint64_t kMost = 64 << 10;
+  const auto lock = read_file({.path = q.lock_file, .number = kMost});
+  if (!lock) return tl::unexpected(lock.error());
+  if (lock->bytes != q.lock)
+    return tl::unexpected(Trouble{
+        kConflict, fmt::format("{} is not this job's any more: {} stays", q.lock_file, q.path)});
+  return {};
+}
+
 class Helper {
  public:
   explicit Helper(int fd) : fd_(fd), inotify_(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {}
@@ -315,6 +325,8 @@ class Helper {
   }
 
   Outcome<VolumeReply> execute(const VolumeRequest& q) {
+    if (!q.lock_file.empty())
+      if (auto held = check_lock(q); !held) return tl::unexpected(held.error());
     switch (q.op) {
       case VolumeOp::kRead:
         return read_file(q);

@@ -16,8 +16,6 @@ constexpr Duration kFilledWithin = std::chrono::milliseconds(500);
 constexpr int kLooks = 10;
 constexpr const char* kJobFiles[] = {"host_worker", "host_worker_log", "events.jsonl"};
 
-std::string lock_path(const std::string& job_dir) { return io::marker_dir(job_dir) + "/lock"; }
-
 Error refusal(const std::string& job_dir, const LockHolder& holder, const LockHolder& me) {
   if (same_boot(holder, me))
     return {
@@ -57,6 +55,8 @@ awaitable<Result<std::optional<std::string>>> read_lock(VolumeClient& volume, st
 }
 
 }  // namespace
+
+std::string lock_path(const std::string& job_dir) { return io::marker_dir(job_dir) + "/lock"; }
 
 awaitable<Result<bool>> take_job_lock(VolumeClient& volume, std::string job_dir, LockHolder me,
                                       bool by_force) {

@@ -11,6 +11,8 @@ namespace dt::supervisor {
 
 class VolumeClient;
 
+[[nodiscard]] std::string lock_path(const std::string& job_dir);
+
 /// Makes the lock, or takes over a stale one. If its holder is another job that is alive, or that
 /// cannot be observed from here, kDenied with the holder and the remedy; trouble with the volume is
 /// never kDenied. `by_force` takes it from a holder that cannot be observed; the result is true

@@ -43,6 +43,8 @@ struct VolumeRequest {
   std::uint64_t number = 0;
   bool sync = false;
   std::uint64_t limit = 0;
+  std::string lock_file = {};  ///< If given: kConflict, and nothing is done, unless this file has
+  std::string lock = {};       ///< this text.
 };
 
 struct VolumeReply {

@@ -190,6 +190,46 @@ TEST_CASE("volume: a user's file that is written stays a link, with its mode, gr
   CHECK(slurp(dir / "new") == "f\n");
 }
 
+TEST_CASE("volume: with another job's lock nothing outside of our own folder is written",
+          "[volume]") {
+  TempDir dir;
+  VolumeLoop loop;
+  auto& v = loop.volume;
+  fs::create_directory(dir / "own");
+  spill(dir / "lock", "ours");
+  spill(dir / "host_worker", "");
+  v.write_only_with(dir / "lock", "ours", dir / "own");
+  // All of it waits before the first is done, and the third takes the lock away.
+  std::vector<Result<void>> done;
+  const auto does = [&](io::awaitable<Result<void>> work) -> io::awaitable<void> {
+    auto result = co_await std::move(work);
+    done.push_back(std::move(result));
+  };
+  loop.group.spawn(does(v.rewrite(dir / "host_worker", "ours\n")));
+  loop.group.spawn(does(v.append(dir / "log", "ours\n")));
+  loop.group.spawn(does(v.replace(dir / "lock", "theirs")));
+  loop.group.spawn(does(v.rewrite(dir / "host_worker", "late\n")));
+  loop.group.spawn(does(v.replace(dir / "current.json", "late\n")));
+  loop.group.spawn(does(v.append(dir / "log", "late\n")));
+  loop.group.spawn(does(v.rename(dir / "log", dir / "own/log")));
+  loop.group.spawn(does(v.remove(dir / "lock")));
+  loop.group.spawn(does(v.append(dir / "own/log", "ours\n")));
+  REQUIRE(loop.until([&] { return done.size() == 9; }));
+  for (const std::size_t n : {0, 1, 2, 8}) CHECK(done[n]);
+  for (const std::size_t n : {3, 4, 5, 6, 7}) {
+    REQUIRE_FALSE(done[n]);
+    CHECK(done[n].error().kind == ErrorKind::kInvalid);
+  }
+  CHECK(done[3].error().message ==
+        fmt::format("{} is not this job's any more: {} stays", dir / "lock", dir / "host_worker"));
+  CHECK(slurp(dir / "host_worker") == "ours\n");
+  CHECK(slurp(dir / "log") == "ours\n");
+  CHECK(slurp(dir / "lock") == "theirs");
+  CHECK_FALSE(fs::exists(dir / "current.json"));
+  CHECK(slurp(dir / "own/log") == "ours\n");
+  CHECK(loop.wait(v.read(dir / "host_worker"))->value() == "ours\n");
+}
+
 TEST_CASE("volume: errors name the file and what was wrong with it", "[volume]") {
   TempDir dir;
   VolumeLoop loop;
