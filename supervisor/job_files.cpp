@@ -83,7 +83,8 @@ JobFiles::JobFiles(Shell& shell, Mode mode)
       cut_from_(mode.journal_limit),
       events_(shell.volume, io::events_file(shell.spec.job_dir, shell.spec.job),
               shell.spec.elastic ? std::optional(shell.path("events.jsonl")) : std::nullopt),
-      change_log_(shell.volume, shell.path("host_worker_log")),
+      change_log_(shell.volume, io::job_files_dir(shell.spec) + "/host_worker_log",
+                  shell.path("host_worker_log")),
       usual_deadline_(shell.volume.deadline()) {}
 
 // ---------------------------------------------------------------- open
@@ -163,6 +164,12 @@ awaitable<Result<KnownEvents>> JobFiles::open_volume(const std::vector<Record>& 
 
   if (shell_.spec.elastic) change_log_.add(log_lines(records));
   change_log_.on_error = warns(shell_.console, "host_worker_log");
+  change_log_.on_foreign = [this](const std::string& moved) {
+    shell_.note(Note{Note::Kind::kFailure, "log_changed",
+                     fmt::format("others have changed host_worker_log: what they left is {}, and "
+                                 "it is written anew",
+                                 moved)});
+  };
   journal_copy_.emplace(shell_.volume, io::journal_copy_file(shell_.spec),
                         std::move(journal_bytes_));
   journal_copy_->on_error = warns(shell_.log, "the journal's copy");
@@ -183,7 +190,7 @@ awaitable<Result<void>> JobFiles::make_files() {
   auto workers = co_await shell_.volume.replace(shell_.path("host_worker"), hosts);
   if (!workers) co_return workers;
   shell_.console.info("Created worker host file {}", shell_.path("host_worker"));
-  auto log = co_await shell_.volume.replace(shell_.path("host_worker_log"), "");
+  auto log = co_await change_log_.catch_up();
   if (log) shell_.console.info("Created worker host log file {}", shell_.path("host_worker_log"));
   co_return log;
 }
@@ -219,10 +226,9 @@ void JobFiles::journalled(const Record& record, const wire::Frame& frame) {
 }
 
 Result<std::optional<JobFiles::Cut>> JobFiles::cut_journal() {
-  // A later term would not note the changes again that are left out.
-  const bool is_written = change_log_.is_written() && events_.is_written();
   const bool is_long = journal_->size() >= cut_from_ || records_ >= cut_from_records_;
-  if (!is_long || !is_written) return std::nullopt;
+  // A later term would not note the changes again that are left out.
+  if (!is_long || !events_.is_written()) return std::nullopt;
   std::vector<Record> records;
   for (const wire::Frame& frame : journal::replay(journal_copy_->bytes()).records) {
     auto record = record_from(frame);
@@ -262,6 +268,7 @@ awaitable<void> JobFiles::close(const End& end, bool is_over) {
   const Time until = io::steady_now() + kLastLines;
   std::error_code ignored;
   std::filesystem::remove_all(io::programs_dir(shell_.spec), ignored);
+  if (shell_.spec.elastic) change_log_.look();
   if (!co_await change_log_.finish(kLastLines))
     shell_.console.warn("{} lacks its last lines: it cannot be written",
                         shell_.path("host_worker_log"));

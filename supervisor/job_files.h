@@ -59,10 +59,12 @@ class JobFiles {
     std::uint64_t before = 0;  ///< Bytes of the journal.
     std::uint64_t after = 0;
   };
-  /// Cuts a journal that is too long, in bytes or records, once the volume has what it says;
-  /// nothing: it is not too long, or not yet written there. Blocks for as long as the disk needs
-  /// for the new one.
+  /// Cuts a journal that is too long, in bytes or records, once the volume has its events;
+  /// nothing: it is not too long, or they are not yet written there. Blocks for as long as the disk
+  /// needs for the new one.
   [[nodiscard]] Result<std::optional<Cut>> cut_journal();
+  /// Where what others had written into host_worker_log is now; or empty.
+  [[nodiscard]] const std::string& foreign_log() const { return change_log_.foreign(); }
   /// A line of events.jsonl, with its newline.
   void add_event(const std::string& line) { events_.add(line); }
 

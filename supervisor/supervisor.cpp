@@ -633,6 +633,7 @@ class Loop final : public Supervisor {
          .journal_trouble =
              journal_room_.is_out() ? journal_room_.why() : files_.journal().shortage(),
          .volume = volume_facts(),
+         .foreign_log = files_.foreign_log(),
          .pulse = pulse_,
          .kept_out = control_.kept_out(),
          .fleet = fleet_.status(),

@@ -2,17 +2,12 @@
 ///
 ///     <SEQ> ADDED|REMOVED <host> <nanoseconds since 1970>
 ///
-/// SEQ counts from 0 without gaps. The file is a copy of lines in the journal; these functions
-/// compute what it still lacks.
+/// SEQ counts from 0 without gaps. The file is a copy of lines in the journal.
 #pragma once
 
 #include <cstdint>
 #include <string>
-#include <string_view>
-#include <vector>
 
-#include "core/base/result.h"
-#include "core/base/wire.h"
 #include "core/files/hosts.h"
 
 namespace dt {
@@ -29,17 +24,5 @@ struct LogLine {
 
 /// The line with its newline. The host by its name only: no user, no port, no brackets.
 [[nodiscard]] std::string format_change(const LogLine& line);
-
-/// What to do with the file: cut it to `keep` bytes if it is longer, then append `bytes`.
-struct ChangeLogWork {
-  std::uint64_t keep = 0;
-  std::string bytes;
-};
-
-/// `existing`: the file's bytes (empty if there is none), `journalled`: every line from SEQ 0 on.
-/// A last line that was written in part is cut and written again. Any other difference from the
-/// journal is a change by others: kInvalid names the line and the file is to be left alone.
-[[nodiscard]] Result<ChangeLogWork> change_log_work(std::string_view existing,
-                                                    const std::vector<LogLine>& journalled);
 
 }  // namespace dt

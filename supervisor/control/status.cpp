@@ -400,6 +400,7 @@ std::string status_json(const StatusInput& in) {
                  {"kept_out", kept_out_json(in)},
                  {"fleet", in.fleet},
                  {"log_lines", in.job.log_lines()},
+                 {"log_foreign", in.foreign_log},
                  {"logs", io::job_files_dir(in.spec) + "/logs"},
                  {"journal", {{"waits_s", in.journal_waits_s}, {"trouble", in.journal_trouble}}},
                  {"volume", volume_json(in.volume)}};

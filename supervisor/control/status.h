@@ -55,7 +55,8 @@
 ///      "journal":{"waits_s","trouble"}, for how long its disk has had no room (0: it has),
 ///      "volume":{"stalled_s":since it was given the present request,"dropped_bytes",
 ///                "queue_length":requests and files' output that wait,"queue_bytes":of output,
-///                "queue_age_s":of the oldest},"log_lines":n,"logs":"folder"}
+///                "queue_age_s":of the oldest},"log_lines":n,
+///      "log_foreign":"file with what others had made of host_worker_log"|"","logs":"folder"}
 #pragma once
 
 #include <cstddef>
@@ -129,6 +130,7 @@ struct StatusInput {
   double journal_waits_s = 0;   ///< Nothing is decided: the journal's disk has no room.
   std::string journal_trouble;  ///< Why that is so, or that little room is left; or empty.
   VolumeFacts volume;
+  std::string foreign_log;  ///< JobFiles::foreign_log()
   const Pulse& pulse;
   KeptOut kept_out;             ///< By the control socket.
   const nlohmann::json& fleet;  ///< FleetDesk::status()

@@ -303,7 +303,10 @@ std::string host_file(const json& status, Detail detail) {
   const json& refused = part(file, "refused");
   if (refused.is_object())
     out += fmt::format("the present content is refused: {}\n", shown(refused, "why"));
-  return out + fmt::format("host_worker_log has {} lines\n", shown(status, "log_lines"));
+  out += fmt::format("host_worker_log has {} lines\n", shown(status, "log_lines"));
+  if (const std::string moved = shown(status, "log_foreign"); moved != "-")
+    out += fmt::format("others have changed it: what they left is {}\n", moved);
+  return out;
 }
 
 std::string checkpoint(const json& status) {

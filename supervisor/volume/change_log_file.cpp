@@ -8,29 +8,43 @@ constexpr std::size_t kMostLog = std::size_t{64} << 20;
 }  // namespace
 
 void ChangeLogFile::add(const std::vector<LogLine>& lines) {
-  lines_.insert(lines_.end(), lines.begin(), lines.end());
-  if (!lines.empty()) wake();
+  for (const LogLine& line : lines) text_ += format_change(line);
+  if (!lines.empty()) look();
+}
+
+void ChangeLogFile::look() {
+  ++asked_;
+  wake();
 }
 
 io::awaitable<Result<void>> ChangeLogFile::catch_up() {
-  const std::size_t until = lines_.size();
-  auto text = co_await volume_.read(path_, kMostLog);
+  const std::uint64_t asked = asked_;
+  const std::string whole = text_;
+  auto mended = co_await mend(path_, whole);
+  if (mended) mended = co_await mend(seen_at_, whole);
+  if (mended) looked_ = asked;
+  co_return mended;
+}
+
+io::awaitable<Result<void>> ChangeLogFile::mend(std::string path, std::string whole) {
+  auto text = co_await volume_.read(path, kMostLog);
   if (!text) co_return tl::unexpected(text.error());
-  const std::string present = text->value_or("");
-  const std::vector<LogLine> wanted(lines_.begin(),
-                                    lines_.begin() + static_cast<std::ptrdiff_t>(until));
-  auto work = change_log_work(present, wanted);
-  if (!work) co_return tl::unexpected(work.error().at(path_));
-  if (work->keep < present.size()) {
-    auto cut = co_await volume_.truncate(path_, work->keep);
-    if (!cut) co_return cut;
+  if (*text && !whole.starts_with(**text)) {
+    const std::string moved = path_ + ".foreign";
+    auto renamed = co_await volume_.rename(path, moved);
+    if (!renamed) co_return renamed;
+    text->reset();
+    foreign_ = moved;
+    if (on_foreign) on_foreign(moved);
   }
-  if (!work->bytes.empty()) {
-    auto appended = co_await volume_.append(path_, work->bytes, work->keep, true);
-    if (!appended) co_return appended;
+  if (!*text && path == seen_at_) {
+    auto linked = co_await link_below(volume_, path, path_);
+    if (!linked || *linked) co_return linked.map([](bool) {});
   }
-  written_ = until;
-  co_return Result<void>();
+  const std::size_t there = *text ? (*text)->size() : 0;
+  if (*text && there == whole.size()) co_return Result<void>();
+  auto appended = co_await volume_.append(path, whole.substr(there), there, true);
+  co_return appended;
 }
 
 }  // namespace dt::supervisor

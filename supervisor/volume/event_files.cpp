@@ -1,7 +1,6 @@
 #include "supervisor/volume/event_files.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <utility>
 
 namespace dt::supervisor {
@@ -47,9 +46,7 @@ awaitable<Result<std::optional<std::string>>> EventFiles::read(io::Log& log) {
 }
 
 awaitable<Result<void>> EventFiles::show(std::optional<std::string> text) {
-  // Relative: the job folder may be mounted elsewhere on other machines.
-  const std::string folder = std::filesystem::path(*seen_at_).parent_path().string();
-  auto linked = co_await volume_.link(*seen_at_, path_.substr(folder.size() + 1));
+  auto linked = co_await link_below(volume_, *seen_at_, path_);
   if (!linked) co_return tl::unexpected(linked.error());
   if (*linked) co_return Result<void>();
   if (text) {

@@ -6,6 +6,10 @@ namespace {
 constexpr Duration kRetry = std::chrono::seconds(1);
 }
 
+io::awaitable<Result<bool>> link_below(VolumeClient& volume, std::string name, std::string file) {
+  return volume.link(name, file.substr(name.rfind('/') + 1));
+}
+
 MirroredFile::MirroredFile(VolumeClient& volume, std::string path)
     : volume_(volume),
       path_(std::move(path)),

@@ -9,6 +9,10 @@
 
 namespace dt::supervisor {
 
+/// Makes `name`, in a folder above the file's, a link to it; false if the volume has no links.
+/// Relative: the job folder may be mounted elsewhere on other machines.
+io::awaitable<Result<bool>> link_below(VolumeClient& volume, std::string name, std::string file);
+
 /// One thread.
 class MirroredFile {
  public:

@@ -1,6 +1,6 @@
 # timeout=180 cost=35
 # Every way in which people and editors save host_worker has the obvious effect, or keeps the last
-# good list and reports that.
+# good list and reports that. What they make of host_worker_log is set aside, and it is whole again.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 train -n 1 --
@@ -79,6 +79,35 @@ accepts 3
 [ "$(readlink host_worker)" = "$T/config/hosts" ] || fail "host_worker is no link any more"
 [ "$(stat -c %a "$T/config/hosts")" = 664 ] || fail "it has another mode"
 printf %s "$two" >"$T/config/hosts" && accepts 2
+
+# vandalised SET_ASIDE COMMAND...: what others make of host_worker_log is set aside when the next line
+# is written, and the log is whole again; "-": there is nothing to set aside.
+foreigns=0
+vandalised() {
+  local had=$1
+  shift
+  say "host_worker_log: $*"
+  "$@"
+  [ "$had" = - ] || cp host_worker_log "$T/had"
+  if [ $accepted = 2 ]; then
+    echo localhost >>host_worker && accepts 3
+  else
+    printf %s "$two" >host_worker && accepts 2
+  fi
+  [ "$had" != - ] || return 0
+  foreigns=$((foreigns + 1))
+  happens log_changed . $foreigns
+  cmp "$T/had" .dtlaunch/*/host_worker_log.foreign || fail "not set aside"
+  awaits '.log_foreign~host_worker_log.foreign'
+}
+rm host_worker && printf %s "$two" >host_worker
+vandalised yes sed -i 1d host_worker_log
+vandalised yes eval 'echo mine >>host_worker_log'
+vandalised yes eval 'echo mine >"$T/mine" && cp "$T/mine" host_worker_log'
+vandalised yes eval 'echo mine >"$T/mine" && mv "$T/mine" host_worker_log'
+vandalised - eval ': >host_worker_log'
+vandalised - rm host_worker_log
+dtctl status | grep -q 'others have changed it: what they left is .*host_worker_log.foreign' || fail "$(dtctl status)"
 
 worker_log once "$T/w0.jsonl"
 worker_log waits "$T/w0.jsonl" 2

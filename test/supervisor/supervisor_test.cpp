@@ -443,9 +443,14 @@ TEST_CASE("supervisor: values of --env do not lie on the volume") {
   CHECK(spec->env == std::vector<std::pair<std::string, std::string>>{{"WANDB_API_KEY", ""}});
 }
 
-TEST_CASE("supervisor: a long journal is cut, and its copy follows") {
+TEST_CASE("supervisor: a long journal is cut, and its copy follows, whatever host_worker_log has") {
   Supervised job;
-  job.resume(begun());
+  const LogLine added{0, true, Host{"", "b", 0}, 1'763'664'000'123'456'789};
+  std::vector<Record> before = begun();
+  before.insert(before.begin(), Snapshot{1, {added}});
+  job.resume(before);
+  const std::string log = job.job_dir + "/host_worker_log";
+  spill(log, "mine\n");
   // Too many bytes, or too many records. In one write: each append waits for the disk.
   const std::uint32_t epochs = GENERATE(2'000U, 10'000U);
   std::string bytes = slurp(job.journal_path);
@@ -466,4 +471,9 @@ TEST_CASE("supervisor: a long journal is cut, and its copy follows") {
   REQUIRE(job.until([&] {
     return slurp(job.job_dir + "/events.jsonl").find("journal_cut") != std::string::npos;
   }));
+  const std::string foreign = job.job_dir + "/.dtlaunch/j/host_worker_log.foreign";
+  REQUIRE(job.until([&] { return slurp(log).starts_with(format_change(added)); }));
+  CHECK(slurp(foreign) == "mine\n");
+  CHECK(slurp(job.job_dir + "/events.jsonl").find("log_changed") != std::string::npos);
+  CHECK(job.wait(job.ask(R"({"op":"status"})")).find(foreign) != std::string::npos);
 }

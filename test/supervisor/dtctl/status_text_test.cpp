@@ -47,7 +47,8 @@ TEST_CASE("status text: members, newcomers, cooling hosts and a refused edit in 
     "file":{"path":"/j/host_worker","accepted":["10.0.0.7","10.0.0.9"],
             "kept":["10.0.0.8"],"refused":{"why":"host_worker:3:1: no"}},
     "kept_out":[{"by":"server 0","refused":41,"dropped":2,"fenced":7}],
-    "volume":{"stalled_s":12.0,"dropped_bytes":0},"log_lines":3,"logs":"/j/logs"})");
+    "volume":{"stalled_s":12.0,"dropped_bytes":0},"log_lines":3,
+    "log_foreign":"/j/host_worker_log.foreign","logs":"/j/logs"})");
   REQUIRE(text);
   CHECK(*text == R"(job j1: running, up 1 h 02 min
 epoch 4, 2 workers, 2.6 s/epoch
@@ -77,6 +78,7 @@ HOST       WANTED  LINK     ATTEMPTS  RESTARTS  NEXT TRY  WHY
 10.0.0.8 is a host of the initial launch: its workers stay
 the present content is refused: host_worker:3:1: no
 host_worker_log has 3 lines
+others have changed it: what they left is /j/host_worker_log.foreign
 )");
 }
 

@@ -30,39 +30,129 @@ std::string text(const std::vector<LogLine>& all) {
 
 }  // namespace
 
+namespace {
+
+/// The file among the job's files, and its name in the job folder.
+struct Log : TempDir {
+  Log() { fs::create_directories(*this / ".dtlaunch/j"); }
+  const std::string file = *this / ".dtlaunch/j/host_worker_log";
+  const std::string seen = *this / "host_worker_log";
+  const std::string foreign = file + ".foreign";
+};
+
+}  // namespace
+
 TEST_CASE("host_worker_log: lines that are missing are appended, also to a long file") {
-  TempDir dir;
+  Log at;
   VolumeLoop loop;
-  const std::string path = dir / "host_worker_log";
   const auto known = GENERATE(std::uint64_t{0}, std::uint64_t{3}, std::uint64_t{40'000});
-  spill(path, text(lines(0, known)));
+  spill(at.file, text(lines(0, known)));
   const std::string want = text(lines(0, known + 2));  // made once: it takes longer than a turn
-  ChangeLogFile log(loop.volume, path);
+  ChangeLogFile log(loop.volume, at.file, at.seen);
+  log.on_foreign = [](const std::string&) { FAIL("that is no text of others"); };
   log.add(lines(0, known + 2));
   loop.group.spawn(log.run());
-  REQUIRE(loop.until([&] { return slurp(path) == want; }));
+  REQUIRE(loop.until([&] { return slurp(at.seen) == want; }));
   log.add(lines(known + 2, known + 3));
   CHECK(loop.wait(log.finish(10s)));
-  CHECK(slurp(path) == text(lines(0, known + 3)));
+  CHECK(slurp(at.file) == text(lines(0, known + 3)));
+  CHECK(fs::read_symlink(at.seen) == ".dtlaunch/j/host_worker_log");
+}
+
+TEST_CASE("host_worker_log: whatever part of it was written, the rest follows") {
+  Log at;
+  VolumeLoop loop;
+  const std::string whole = text(lines(0, 2));
+  for (std::size_t part = 0; part <= whole.size(); part += 7) {
+    spill(at.file, whole.substr(0, part));
+    ChangeLogFile log(loop.volume, at.file, at.seen);
+    log.add(lines(0, 2));
+    CHECK(loop.wait(log.catch_up()));
+    CHECK(slurp(at.file) == whole);
+  }
+  CHECK_FALSE(fs::exists(at.foreign));
+}
+
+TEST_CASE("host_worker_log: what others make of it is set aside and told, and it is whole again") {
+  Log at;
+  VolumeLoop loop;
+  std::vector<std::string> told;
+  ChangeLogFile log(loop.volume, at.file, at.seen);
+  log.on_foreign = [&](const std::string& moved) { told.push_back(moved); };
+  REQUIRE(loop.wait(log.catch_up()));
+  CHECK(slurp(at.seen).empty());
+  CHECK(fs::is_symlink(at.seen));
+  log.add(lines(0, 2));
+  loop.group.spawn(log.run());
+  const std::string two = text(lines(0, 2));
+  REQUIRE(loop.until([&] { return slurp(at.file) == two; }));
+  const auto is_whole = [&] { return slurp(at.seen) == two && slurp(at.file) == two; };
+  const auto mended = [&] {
+    log.look();
+    return loop.until([&] { return log.is_written(); }) && is_whole();
+  };
+  SECTION("appended to") {
+    spill(at.seen, two + "mine\n");
+    CHECK(mended());
+    CHECK(slurp(at.foreign) == two + "mine\n");
+    CHECK(fs::is_symlink(at.seen));
+  }
+  SECTION("its first line removed") {
+    spill(at.seen, text(lines(1, 2)));
+    CHECK(mended());
+    CHECK(slurp(at.foreign) == text(lines(1, 2)));
+  }
+  SECTION("replaced by an editor") {
+    fs::remove(at.seen);
+    spill(at.seen, "mine\n");
+    CHECK(mended());
+    CHECK(slurp(at.foreign) == "mine\n");
+    CHECK(fs::is_symlink(at.seen));
+  }
+  SECTION("a link to another file") {
+    spill(at / "precious", "precious");
+    fs::remove(at.seen);
+    fs::create_symlink(at / "precious", at.seen);
+    CHECK(mended());
+    CHECK(fs::is_symlink(at.foreign));
+    CHECK(slurp(at / "precious") == "precious");
+  }
+  SECTION("removed, emptied, or a copy of it") {
+    fs::remove(at.seen);
+    CHECK(mended());
+    fs::remove(at.file);
+    CHECK(mended());
+    spill(at.seen, "");
+    CHECK(mended());
+    fs::remove(at.seen);
+    spill(at.seen, text(lines(0, 1)));
+    CHECK(mended());
+    CHECK_FALSE(fs::is_symlink(at.seen));
+    CHECK_FALSE(fs::exists(at.foreign));
+  }
+  CHECK(loop.wait(log.finish(10s)));
+  CHECK(told ==
+        std::vector<std::string>(fs::exists(fs::symlink_status(at.foreign)) ? 1 : 0, at.foreign));
+  CHECK(log.foreign() == (told.empty() ? "" : at.foreign));
 }
 
 TEST_CASE("host_worker_log: trouble is told once, and what is missing is written afterwards") {
-  TempDir dir;
+  Log at;
   VolumeLoop loop;
-  const std::string path = dir / "gone/host_worker_log";
-  ChangeLogFile log(loop.volume, path);
+  fs::remove(at / ".dtlaunch/j");
+  ChangeLogFile log(loop.volume, at.file, at.seen);
   int told = 0;
   log.on_error = [&](const Error& error) {
     ++told;
-    CHECK(error.message.find(path) != std::string::npos);
+    CHECK(error.message.find(at.file) != std::string::npos);
   };
   log.add(lines(0, 1));
   loop.group.spawn(log.run());
   REQUIRE(loop.until([&] { return told == 1; }));
   log.add(lines(1, 2));  // looks again at once
   CHECK_FALSE(loop.until([&] { return told > 1; }, 100ms));
-  fs::create_directory(dir / "gone");
-  REQUIRE(loop.until([&] { return slurp(path) == text(lines(0, 2)); }));
+  fs::create_directory(at / ".dtlaunch/j");
+  REQUIRE(loop.until([&] { return slurp(at.seen) == text(lines(0, 2)); }));
   CHECK(loop.wait(log.finish(10s)));
 }
 
