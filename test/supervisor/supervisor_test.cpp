@@ -319,6 +319,37 @@ TEST_CASE("supervisor: where hosts need no common folder none is asked for") {
   CHECK_FALSE(job.told(0, StartProcess::kType).was_told(CheckFolder::kType));
 }
 
+TEST_CASE("supervisor: a worker that has to wait with its output is told, once, while it does") {
+  Supervised job;
+  job.spec.workers = job.spec.known_hosts = {Host{"", "a", 0}};
+  job.start();
+  AgentEnd& agent = job.told(0, StartProcess::kType);
+  const ProcessId worker{Role::kWorker, 0};
+  agent.channel.send(ProcessStarted{worker, 1});
+  const auto shows = [&](std::string_view text) {
+    return job.wait(job.ask(R"({"op":"status"})")).find(text) != std::string::npos;
+  };
+  const auto told = [&] {
+    std::string events = job.wait(job.ask(R"({"op":"events","from":0})"));
+    int count = 0;
+    for (std::size_t at = 0; (at = events.find("output_waits", at)) != std::string::npos; ++at)
+      ++count;
+    return count;
+  };
+  for (int i = 0; i < 2; ++i) agent.channel.send(Usage{{{worker, 1 << 20}}, {worker}});
+  REQUIRE(job.until([&] { return shows("writes more output than the shared volume takes"); }));
+  CHECK(told() == 1);
+  agent.channel.send(Usage{{{worker, 1 << 20}}, {}});
+  REQUIRE(job.until([&] { return !shows("writes more output than the shared volume takes"); }));
+  // Its exit comes before its output does.
+  Output output{worker, false, "the end"};
+  agent.channel.send(ProcessExited{worker, {5, 0}, true});
+  agent.channel.send(output);
+  agent.channel.send(OutputEnded{worker});
+  CHECK(job.end() == 5);
+  CHECK(slurp(job.job_dir + "/.dtlaunch/j/logs/worker-0.log") == "the end");
+}
+
 TEST_CASE("supervisor: a line tells now and then how the job goes on") {
   Supervised job;
   job.options.heartbeat = 50ms;

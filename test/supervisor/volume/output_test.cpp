@@ -122,6 +122,7 @@ TEST_CASE("output: a host gets more room as its output is written, none for what
   s.say(kWorker3, all);
   REQUIRE_FALSE(s.rooms.empty());
   REQUIRE(s.until([&] { return slurp(s.dir / "worker-3.log") == all; }));
+  REQUIRE(s.wait(s.volume.drain(std::chrono::seconds(10))));
   REQUIRE(::kill(s.volume.helper_pid(), SIGSTOP) == 0);
   for (std::uint64_t said = all.size(); said < s.rooms.back().bytes; said += all.size())
     s.say(kWorker3, all);
