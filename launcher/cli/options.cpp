@@ -155,7 +155,8 @@ io::Flags flags_of(Options& o) {
 
 const char* const kUsage = R"(Usage: dtlaunch [-n N] [options] command [arguments]
        dtlaunch --check quick|full [-H FILE] [options] [command [arguments]]
-       dtlaunch --resume DIR [--detach] [--take-over] [--again] [--env-file FILE]
+       dtlaunch --resume DIR [--detach] [--take-over] [--again]
+                [--env-file FILE]
 Runs a command, such as python3 train.py, as N workers: on this machine or, with
 -H, on hosts over ssh. Beside them run the kvstore servers through which they
 exchange gradients. Everything from the command's first word on belongs to the
