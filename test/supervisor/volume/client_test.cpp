@@ -215,8 +215,8 @@ TEST_CASE("volume: with another job's lock nothing outside of our own folder is 
   loop.group.spawn(does(v.remove(dir / "lock")));
   loop.group.spawn(does(v.append(dir / "own/log", "ours\n")));
   REQUIRE(loop.until([&] { return done.size() == 9; }));
-  for (const std::size_t n : {0, 1, 2, 8}) CHECK(done[n]);
-  for (const std::size_t n : {3, 4, 5, 6, 7}) {
+  for (const std::size_t n : {0U, 1U, 2U, 8U}) CHECK(done[n]);
+  for (const std::size_t n : {3U, 4U, 5U, 6U, 7U}) {
     REQUIRE_FALSE(done[n]);
     CHECK(done[n].error().kind == ErrorKind::kInvalid);
   }
