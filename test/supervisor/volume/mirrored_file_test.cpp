@@ -85,11 +85,14 @@ TEST_CASE("host_worker_log: what others make of it is set aside and told, and it
   log.add(lines(0, 2));
   loop.group.spawn(log.run());
   const std::string two = text(lines(0, 2));
-  REQUIRE(loop.until([&] { return slurp(at.file) == two; }));
-  const auto is_whole = [&] { return slurp(at.seen) == two && slurp(at.file) == two; };
+  const auto is_whole = [&] {
+    return loop.until([&] { return log.is_written(); }) && slurp(at.seen) == two &&
+           slurp(at.file) == two;
+  };
+  REQUIRE(is_whole());
   const auto mended = [&] {
     log.look();
-    return loop.until([&] { return log.is_written(); }) && is_whole();
+    return is_whole();
   };
   SECTION("appended to") {
     spill(at.seen, two + "mine\n");
