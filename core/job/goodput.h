@@ -2,6 +2,7 @@
 /// other than their own work, by cause. Sums only; core/job/lost_time.h measures. Pure.
 #pragma once
 
+#include <array>
 #include <map>
 #include <optional>
 #include <string>
@@ -14,6 +15,14 @@ namespace dt {
 /// The cause of the time in which a group restarts. What its program repeats after that is not
 /// seen.
 inline constexpr const char* kRestartCause = "restart";
+/// All members wait for each other.
+inline constexpr const char* kStandstillCause = "standstill";
+/// Members wait in a round for a worker that does nothing.
+inline constexpr const char* kHangCause = "hang";
+/// All causes. core/job/lost_time.h says what each is.
+inline constexpr std::array kLossCauses = {
+    "boundary",        "join",       "leave",       "below-min-workers", "death",   "server",
+    "server recovery", "supervisor", kRestartCause, kStandstillCause,    kHangCause};
 
 class Goodput {
  public:

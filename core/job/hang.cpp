@@ -16,12 +16,21 @@ void HangWatch::report(ServerId server, const Traffic& report, Time now) {
   count(rounds, ~std::uint32_t{0});
   rounds.owing = report.owing;
   rounds.waiting = report.waiting;
+  rounds.disconnected = report.disconnected;
+  rounds.waits = report.waits;
   count(rounds, 1);
 }
 
 void HangWatch::count(const Rounds& rounds, std::uint32_t by) {
   for (const WorkerId id : rounds.owing) seen_[id].owed_to += by;
   for (const WorkerId id : rounds.waiting) seen_[id].waits_at += by;
+  for (const WorkerId id : rounds.disconnected) seen_[id].away_from += by;
+}
+
+void HangWatch::figures(WorkerId worker, const Figures& figures) {
+  Seen& seen = seen_[worker];
+  seen.waits_key = figures.waits_key;
+  seen.waits_in = figures.waits_in;
 }
 
 bool HangWatch::progress(WorkerId worker, const Progress& at, Time now) {
@@ -38,7 +47,7 @@ void HangWatch::forget(WorkerId worker) {
 
 void HangWatch::forget_servers() {
   rounds_.clear();
-  seen_.each([](WorkerId, Seen& seen) { seen.owed_to = seen.waits_at = 0; });
+  seen_.each([](WorkerId, Seen& seen) { seen.owed_to = seen.waits_at = seen.away_from = 0; });
 }
 
 std::set<WorkerId> HangWatch::waited_for() const {
@@ -62,13 +71,33 @@ bool HangWatch::waits(WorkerId worker) const {
   return seen && seen->waits_at > 0 && !seen->is_gone;
 }
 
+bool HangWatch::is_alive(WorkerId worker, Time now) const {
+  const Seen* seen = seen_.find(worker);
+  return seen && seen->away_from == 0 && seen->alive && now - *seen->alive < kStill;
+}
+
+const WaitingFor* HangWatch::wait_of(WorkerId worker) const {
+  const WaitingFor* found = nullptr;
+  for (const auto& [server, rounds] : rounds_)
+    for (const WaitingFor& at : rounds.waits)
+      if (at.worker == worker && (!found || at.key < found->key)) found = &at;
+  return found;
+}
+
+std::string HangWatch::name_of(const WaitingFor& at) const {
+  const Seen* seen = seen_.find(at.worker);
+  if (seen && !seen->waits_in.empty() && seen->waits_key == at.key) return seen->waits_in;
+  return at.key == WaitingFor::kNoKey ? "a call" : fmt::format("key {}", at.key);
+}
+
 bool HangWatch::index_holds() const {
   HangWatch counted_again;
   for (const auto& [server, rounds] : rounds_) counted_again.count(rounds, 1);
   bool holds = true;
   seen_.each([&](WorkerId id, const Seen& seen) {
     const Seen& counted = counted_again.seen_[id];
-    holds = holds && counted.owed_to == seen.owed_to && counted.waits_at == seen.waits_at;
+    holds = holds && counted.owed_to == seen.owed_to && counted.waits_at == seen.waits_at &&
+            counted.away_from == seen.away_from;
   });
   return holds;
 }

@@ -34,8 +34,11 @@ class HangWatch {
  public:
   /// `report` names workers of the job only.
   void report(ServerId server, const Traffic& report, Time now);
+  void figures(WorkerId worker, const Figures& figures);
   /// True if the position is new.
   bool progress(WorkerId worker, const Progress& at, Time now);
+  /// The worker was active.
+  void worked(WorkerId worker, Time now) { seen_[worker].worked = now; }
   /// The worker is gone: later reports of it are ignored.
   void forget(WorkerId worker);
   /// New servers replace those that reported.
@@ -46,6 +49,16 @@ class HangWatch {
   [[nodiscard]] std::set<WorkerId> standing_still(Time now) const;
   /// It waits in a round.
   [[nodiscard]] bool waits(WorkerId worker) const;
+  [[nodiscard]] std::optional<Time> last_work(WorkerId worker) const {
+    const Seen* seen = seen_.find(worker);
+    return seen ? seen->worked : std::nullopt;
+  }
+  /// All servers that have reported see its connection, and one has lately seen a sign of life.
+  [[nodiscard]] bool is_alive(WorkerId worker, Time now) const;
+  /// What it waits for: at the lowest key, if servers name several. Null: none says it.
+  [[nodiscard]] const WaitingFor* wait_of(WorkerId worker) const;
+  /// The key for people: as its worker names it, else its number.
+  [[nodiscard]] std::string name_of(const WaitingFor& at) const;
   /// For tests: the counts agree with the reports.
   [[nodiscard]] bool index_holds() const;
   /// Null: it never reported one.
@@ -58,11 +71,17 @@ class HangWatch {
   struct Rounds {
     std::vector<WorkerId> owing;
     std::vector<WorkerId> waiting;
+    std::vector<WorkerId> disconnected;
+    std::vector<WaitingFor> waits;
   };
   struct Seen {
-    std::optional<Time> alive;   ///< The last sign of life; nothing: it is not connected.
-    std::uint32_t owed_to = 0;   ///< Servers with a round that lacks its part.
-    std::uint32_t waits_at = 0;  ///< Servers with a round that it waits in.
+    std::optional<Time> alive;    ///< The last sign of life; nothing: it is not connected.
+    std::optional<Time> worked;   ///< Its last activity.
+    std::uint32_t owed_to = 0;    ///< Servers with a round that lacks its part.
+    std::uint32_t waits_at = 0;   ///< Servers with a round that it waits in.
+    std::uint32_t away_from = 0;  ///< Servers that have no connection of it.
+    KeyId waits_key;              ///< Figures::waits_key
+    std::string waits_in;
     bool is_gone = false;
   };
 

@@ -164,7 +164,10 @@ struct Job::Parts {
   void on(const WorkerStarted& e) { workers.started(e.worker); }
   void on(const FromWorker<OpenedKvStore>& e) { workers.store_opened(e.worker); }
   void on(const FromServer<CommitAck>& e) { servers.acked(e); }
-  void on(const FromWorker<Figures>& e) { notices.figures(e); }
+  void on(const FromWorker<Figures>& e) {
+    notices.figures(e);
+    stragglers.figures(e);
+  }
   void on(const NoticeGiven& e) { notices.given(e); }
   void on(const NoticeCancelled& e) { notices.cancelled(e); }
   void on(const FromServer<Saved>& e) { servers.saved(e); }

@@ -4,6 +4,8 @@
 #include <set>
 #include <utility>
 
+#include "core/base/lookup.h"
+
 namespace dt {
 namespace {
 
@@ -72,6 +74,21 @@ void LostTime::tick() {
   job_.record(spent);
 }
 
+void LostTime::stands(WorkerId worker, const char* cause, Time since) {
+  if (!released_at_ || job_.finishing() || is_recovering() || job_.boundary.awaits_release(worker))
+    return;
+  Time& until = stood_until_[worker];
+  Time from = std::max({since, *released_at_, until, silence_counted_until_.value_or(since)});
+  if (death_ && std::ranges::count(death_->stopped, worker) > 0) return;
+  if (const auto arrived = arrived_.find(worker); arrived != arrived_.end()) {
+    from = std::max(from, arrived->second);
+    lose(kBoundary, from - arrived->second);
+    arrived->second = job_.now();
+  }
+  until = job_.now();
+  lose(cause, until - from);
+}
+
 void LostTime::server_silent(Time since) {
   if (!released_at_) return;
   // No member waited for it before the epoch began.
@@ -81,12 +98,9 @@ void LostTime::server_silent(Time since) {
   if (job_.finishing() || is_recovering()) return;
   std::set<WorkerId> wait_for_dead;
   if (death_) wait_for_dead = {death_->stopped.begin(), death_->stopped.end()};
-  const auto& all = job_.boundary.contributors();
-  const auto stopped = std::ranges::count_if(all, [&](WorkerId id) {
-    return !wait_for_dead.contains(id) && arrived_.count(id) == 0 &&
-           !job_.boundary.awaits_release(id);
-  });
-  lose("server", std::max(job_.now() - from, Duration{}) * stopped);
+  for (const WorkerId id : job_.boundary.contributors())
+    if (!wait_for_dead.contains(id) && arrived_.count(id) == 0 && !job_.boundary.awaits_release(id))
+      lose("server", job_.now() - std::max(from, value_in(stood_until_, id)));
 }
 
 void LostTime::member_died(Time since) {
@@ -111,6 +125,7 @@ void LostTime::shrunk(bool nobody_left) {
   }
   if (nobody_left) {
     end_death(since);
+    for (const auto& [id, stood_until] : stood_until_) since = std::max(since, stood_until);
     nobody_since_ = since;
     return;
   }
@@ -138,12 +153,14 @@ void LostTime::death_is_known() {
 
 void LostTime::lose_death(WorkerId stopped, Time until) {
   const auto arrived = arrived_.find(stopped);  // from then on it waits at the boundary
-  lose("death", (arrived == arrived_.end() ? until : arrived->second) - death_->since);
+  const Time since = std::max(death_->since, value_in(stood_until_, stopped));
+  lose("death", (arrived == arrived_.end() ? until : arrived->second) - since);
 }
 
 void LostTime::gone(WorkerId worker) {
   if (death_ && std::erase(death_->stopped, worker) > 0) lose_death(worker, job_.now());
   arrived_.erase(worker);
+  stood_until_.erase(worker);
 }
 
 void LostTime::end_death(Time until) {

@@ -1,6 +1,6 @@
 /// Counts the time that members lose, by cause: "boundary" (waiting for slower ones), "join",
-/// "leave", "death", "server", "server recovery", "supervisor", "below-min-workers", "restart". The
-/// other machines report what happens; nothing is decided here. Pure.
+/// "leave", "death", "server", "server recovery", "supervisor", "below-min-workers", "restart",
+/// "standstill", "hang". The other machines report what happens; nothing is decided here. Pure.
 ///
 /// A member waits from its arrival at a boundary until its release; after a death until the servers
 /// know the smaller contributor set; after the loss of a server until all have returned. A group
@@ -25,12 +25,17 @@ class LostTime {
  public:
   explicit LostTime(JobContext& job) : job_(job) {}
 
+  /// Members that stand still for less may be in a slow step: nothing is lost.
+  static constexpr Duration kLeastStanding = std::chrono::seconds(3);
+
   /// A term begins; `is_resumed`: it continues the job of an earlier one.
   void begin(bool is_resumed);
   void apply(const TimeSpent& r);
 
   /// Adds the members' time up to now, and journals the sums when that is due.
   void tick();
+  /// At this tick, the member has stood still since then for that cause.
+  void stands(WorkerId worker, const char* cause, Time since);
   /// At this tick, a server has been silent since then.
   void server_silent(Time since);
 
@@ -108,11 +113,12 @@ class LostTime {
   std::map<std::string, Duration> unreported_;
   std::optional<Time> saved_at_;
   std::map<WorkerId, Time> arrived_;
-  std::optional<Time> complete_at_;  ///< The last member arrived.
-  std::string boundary_cause_;       ///< Why members wait between then and their release.
-  std::optional<Time> released_at_;  ///< The last release of any worker.
-  std::optional<Time> resumed_at_;   ///< This term's begin, if it is not the first.
-  std::optional<Time> dead_since_;   ///< A death that is not committed yet.
+  std::map<WorkerId, Time> stood_until_;  ///< By stands(), counted up to then.
+  std::optional<Time> complete_at_;       ///< The last member arrived.
+  std::string boundary_cause_;            ///< Why members wait between then and their release.
+  std::optional<Time> released_at_;       ///< The last release of any worker.
+  std::optional<Time> resumed_at_;        ///< This term's begin, if it is not the first.
+  std::optional<Time> dead_since_;        ///< A death that is not committed yet.
   std::optional<Death> death_;
   std::optional<Time> nobody_since_;
   std::optional<Time> recovering_since_;  ///< Servers were lost, and not all members have returned.

@@ -19,6 +19,16 @@ void Stragglers::traffic_seen(const FromServer<Traffic>& e) {
   hang_watch_.report(e.server, e.message, job_.now());
 }
 
+void Stragglers::works(WorkerId worker) {
+  stalls_.erase(worker);
+  hang_watch_.worked(worker, job_.now());
+  if (job_.boundary.contributes(worker)) standstill_.moved();
+}
+
+void Stragglers::figures(const FromWorker<Figures>& e) {
+  if (workers_.find(e.worker)) hang_watch_.figures(e.worker, e.message);
+}
+
 void Stragglers::progress(const FromWorker<Progress>& e) {
   if (hang_watch_.progress(e.worker, e.message, job_.now())) works(e.worker);
 }
@@ -28,7 +38,10 @@ void Stragglers::inspected(WorkerId worker, const std::string& text) {
 }
 
 void Stragglers::check_boundary_timeout() {
-  if (job_.initial() || job_.boundary.arrivals().empty() || !job_.boundary.is_anyone_missing()) {
+  const bool is_standstill =
+      standstill_.lasted() && job_.options.hang_timeout > Duration{};  // that ends it
+  if (job_.initial() || job_.boundary.arrivals().empty() || !job_.boundary.is_anyone_missing() ||
+      is_standstill) {
     waiting_since_.reset();
     return;
   }
@@ -62,12 +75,21 @@ void Stragglers::check_hangs() {
   std::erase_if(stalls_, [&](const auto& s) {
     return !waited_for.contains(s.first) && !still.contains(s.first);
   });
-  for (const WorkerId id : still) stalls_[id].is_waited_for = false;
-  for (const WorkerId id : waited_for) stalls_[id].is_waited_for = true;
+  const auto stalls = [&](const std::set<WorkerId>& ids, bool is_waited_for) {
+    for (const WorkerId id : ids) {
+      const auto [stall, is_new] = stalls_.try_emplace(id);
+      if (is_new) stall->second.since = hang_watch_.last_work(id).value_or(job_.now());
+      stall->second.is_waited_for = is_waited_for;
+    }
+  };
+  stalls(still, false);
+  stalls(waited_for, true);
   const Duration passed = time_.advance(job_.now());
-  if (job_.options.hang_timeout <= Duration{} || job_.initial() || !servers_.watch().all_well())
-    return;
+  standstill_.tick(passed);
+  if (job_.initial() || job_.ending || !servers_.watch().all_well()) return;
+  const bool has_limit = job_.options.hang_timeout > Duration{};
   std::vector<WorkerId> hung;
+  std::optional<Time> waited_since;
   for (auto& [id, stall] : stalls_) {
     const Worker* w = workers_.find(id);
     // Liveness decides on a worker that cannot be reached.
@@ -75,10 +97,19 @@ void Stragglers::check_hangs() {
         job_.boundary.awaits_release(id))
       continue;
     stall.lasted += passed;
-    warn(id, stall);
-    if (stall.lasted >= job_.options.hang_timeout) hung.push_back(id);
+    if (stall.is_waited_for && stall.lasted >= LostTime::kLeastStanding)
+      waited_since = std::min(waited_since.value_or(stall.since), stall.since);
+    if (has_limit) warn(id, stall);
+    if (has_limit && stall.lasted >= job_.options.hang_timeout) hung.push_back(id);
   }
+  if (waited_since) lose_waiting(*waited_since);
   for (const WorkerId id : hung) stop(id);
+}
+
+void Stragglers::lose_waiting(Time since) {
+  for (const WorkerId id : job_.boundary.contributors())
+    if (hang_watch_.waits(id))
+      lost_time_.stands(id, kHangCause, std::max(since, hang_watch_.last_work(id).value_or(since)));
 }
 
 void Stragglers::warn(WorkerId worker, Stall& stall) {
@@ -116,7 +147,9 @@ void Stragglers::stop(WorkerId worker) {
       host, worker);
   job_.add(Stop{process, host});
   // Fenced before its exit: a process that sleeps in the kernel may never exit.
-  lost_time_.member_died(job_.now() - stall.lasted);
+  const bool is_lost =
+      stall.is_waited_for && stall.lasted >= LostTime::kLeastStanding;  // as kHangCause
+  lost_time_.member_died(is_lost ? job_.now() : job_.now() - stall.lasted);
   workers_.fence(worker, fmt::format("hung for {:.1f} s", seconds(job_.options.hang_timeout)));
 }
 
@@ -138,6 +171,7 @@ void Stragglers::apply(const RolledBack&) {
 }
 
 void Stragglers::epoch_begins() {
+  standstill_.moved();
   stalls_.clear();
   waiting_since_.reset();
 }

@@ -378,6 +378,9 @@ struct Figures {
   std::uint64_t steps_in_epoch = 0;                    ///< 0: not known.
   std::uint64_t dropped = 0;                           ///< Reported values that were not finite.
   std::vector<std::pair<std::string, double>> values;  ///< By name, the latest of each.
+  /// Of the keys whose requests were not answered for 1 s, the lowest, as in WaitingFor.
+  KeyId waits_key{};
+  std::string waits_in{};  ///< What that is, for people; empty: there is none.
 };
 
 /// Once a second, and once more when the list has become empty: the servers from which bytes
@@ -420,8 +423,20 @@ struct StuckLoop {
   friend bool operator==(const StuckLoop&, const StuckLoop&) = default;
 };
 
-/// Twice a second, and at once when the latter two change: the workers' activity, the workers that
-/// others may wait for, the loops that are stuck. Sent even while all loops are stuck.
+/// A worker that waits at a server for others.
+struct WaitingFor {
+  /// The key's number if it waits for no key: at the barrier, or for keys to be created.
+  static constexpr KeyId kNoKey{0xffffffff};
+  WorkerId worker;
+  KeyId key;               ///< Of those that it waits for here, the lowest.
+  WorkerId lacks;          ///< The lowest of the workers that are missing there.
+  std::uint32_t more = 0;  ///< How many others are missing.
+  friend bool operator==(const WaitingFor&, const WaitingFor&) = default;
+};
+
+/// Twice a second, and at once when owing, waiting, stuck or waits change: the workers' activity,
+/// the workers that others may wait for, the loops that are stuck. Sent even while all loops are
+/// stuck.
 struct Traffic {
   static constexpr std::uint16_t kType = 82;
   std::vector<WorkerId> alive;  ///< Their data connections showed life, at least a heartbeat.
@@ -431,6 +446,8 @@ struct Traffic {
       owing;  ///< A round of others lacks their part, and they sent nothing lately.
   std::vector<WorkerId> waiting;  ///< Their round is still open, and they sent nothing lately.
   std::vector<StuckLoop> stuck;   ///< Loops that have not turned for 3 s.
+  /// Of `waiting`, once no worker has sent a request for 1 s: at most 16, each key's first.
+  std::vector<WaitingFor> waits{};
 };
 
 /// The process cannot go on, in its own words; it will exit next.

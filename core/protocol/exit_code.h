@@ -17,6 +17,7 @@ enum ExitCode : int {
   kExitTooFewWorkers = 71,   ///< Fewer workers than --min-workers for too long.
   kExitNoServerDevice = 72,  ///< A server, and its job: it lacks the device it was to use.
   kExitCheckFailed = 73,     ///< A host does not pass dtlaunch --check or --preflight.
+  kExitStandstill = 74,      ///< All workers wait for each other: do not requeue.
   kExitHostsGone = 75,       ///< The job's hosts go away: start it again where there are others.
   kExitCommandFailed = 127,  ///< train_cmd could not be executed.
   kExitInterrupted = 130,    ///< Ctrl-C, TERM or dtctl stop.

@@ -148,6 +148,10 @@ class Story {
       return step(seen);
     }
     if (verb == "rounds") return rounds(args);
+    if (verb == "waits") return waits(args);
+    if (verb == "names")
+      return step(FromWorker<Figures>{WorkerId(number(args[0])),
+                                      {0, 0, 0, {}, KeyId(number(args[1])), text(args, 2)}});
     if (verb == "hush") return void(hushed_.insert(number(args[0])));
     if (verb == "unhush") return void(hushed_.erase(number(args[0])));
     if (verb == "stuck") return void(stuck_[number(args[0])] = seconds_of(args[1]));
@@ -325,6 +329,20 @@ class Story {
     for (auto w = args.begin(); w != args.end(); ++w) {
       if (w == slash) continue;
       (w < slash ? rounds_.owing : rounds_.waiting).push_back(WorkerId(number(*w)));
+    }
+  }
+
+  /// waits W KEY L ...: from now on server 0 reports that W is alive and waits in KEY for L; for
+  /// nobody in a round: `at`, in place of a key.
+  void waits(const Words& args) {
+    rounds_ = {};
+    for (std::size_t i = 0; i + 2 < args.size(); i += 3) {
+      const WorkerId worker(number(args[i]));
+      rounds_.alive.push_back(worker);
+      if (args[i + 1] == "at") continue;
+      rounds_.waiting.push_back(worker);
+      rounds_.waits.push_back(
+          {worker, KeyId(number(args[i + 1])), WorkerId(number(args[i + 2])), 0});
     }
   }
 

@@ -16,7 +16,11 @@ constexpr Duration kReleaseWithin = std::chrono::seconds(4);
 /// Of the servers, with the links' delays.
 constexpr Duration kTwoReports = std::chrono::seconds(3);
 /// --hang-timeout of the simulated jobs, and until it shows.
-constexpr Duration kHangsAtMost = std::chrono::seconds(15) + kTwoReports;
+constexpr Duration kHangTimeout = std::chrono::seconds(15);
+constexpr Duration kHangsAtMost = kHangTimeout + kTwoReports;
+
+/// Until a standstill shows after a late acknowledgement.
+constexpr Duration kShows = kTwoReports + std::chrono::seconds(2);
 
 /// --server-dead-after, its last report and the workers' last word of its data.
 constexpr Duration kServerHangsAtMost = std::chrono::milliseconds(3000 + 1500 + 1500);
@@ -98,6 +102,7 @@ void Checkers::check_one(const TermBegan& r, Time now) {
   hanging_since_.clear();
   server_hangs_since_.clear();
   waiting_since_.reset();
+  standstill_since_.reset();
   on_trouble();
   if (generation_ <= Generation(1)) group_began_ = now;  // the first group's begin has no record
 }
@@ -226,6 +231,7 @@ void Checkers::check_one(const Committed& r, Time now) {
   if (r.generation != generation_.next())
     fail(fmt::format("generation {} follows generation {}", r.generation, generation_));
   waiting_since_.reset();  // the servers have another one to acknowledge
+  standstill_since_.reset();
   if (r.boundary) {
     check_view(r, now);
   } else {
@@ -516,6 +522,26 @@ void Checkers::on_tick(Instant instant, bool all_wait, const std::set<WorkerId>&
     fail("every member has waited at the boundary for seconds and nothing is wrong");
 }
 
+void Checkers::on_standstill(Time now, bool stands, bool shows) {
+  if (stands) last_stood_ = now;
+  if (!shows) {
+    standstill_since_.reset();
+    is_standstill_told_ = false;
+    return;
+  }
+  if (!standstill_since_) standstill_since_ = now;
+  const Duration stood = now - *standstill_since_;
+  if (stood > kHangTimeout / 2 + kShows && !is_standstill_told_)
+    fail("all workers wait for each other, and nobody is told");
+  if (stood > kHangTimeout + kShows) fail("all workers wait for each other, and the job goes on");
+}
+
+void Checkers::on_told_standstill(Time now) {
+  is_standstill_told_ = true;
+  if (!last_stood_ || now - *last_stood_ > kTwoReports)
+    fail("workers are said to wait for each other and do not");
+}
+
 void Checkers::on_servers_hang(Time now, const std::set<ServerId>& hang) {
   std::erase_if(server_hangs_since_, [&hang](const auto& h) { return hang.count(h.first) == 0; });
   for (const ServerId id : hang)
@@ -565,6 +591,7 @@ void Checkers::on_events(const std::vector<Note>& told, bool whole) {
 }
 
 void Checkers::on_end(std::int32_t code, const std::string& message) {
+  if (code == 74) return;  // checked with its record
   constexpr std::uint32_t kLeast = 10;
   const std::uint32_t limit = futile_restarts > 0 ? futile_restarts : kLeast;
   if (group) check_group_end(code);

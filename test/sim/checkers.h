@@ -70,6 +70,11 @@ class Checkers {
   /// Neither may last.
   void on_tick(Instant now, bool all_wait, const std::set<WorkerId>& hang);
   /// `hang`: the current servers that hang on a reachable host. That may not last either.
+  /// `stands`: all contributors wait for each other; `shows`: and nothing hides it from the
+  /// supervisor. Then it is told within half of --hang-timeout, and the job ends within all of it;
+  /// otherwise neither.
+  void on_standstill(Time now, bool stands, bool shows);
+  void on_told_standstill(Time now);
   void on_servers_hang(Time now, const std::set<ServerId>& hang);
   void on_log_file(const std::string& text, bool whole);
   /// The notes in events.jsonl of the changes that host_worker_log has.
@@ -116,7 +121,9 @@ class Checkers {
   void check_one(const HostPrepared&, Time) {}
   void check_one(const AgentKnown&, Time) {}
   void check_one(const AgentPlaced&, Time) {}
-  void check_one(const JobEnding&, Time) {}
+  void check_one(const JobEnding& r, Time now) {
+    if (r.exit_code == 74) on_told_standstill(now);
+  }
   void check_one(const CheckpointTaken& r, Time now);
   void check_one(const RolledBack& r, Time now);
   void check_one(const MemberLeft& r, Time now);
@@ -185,6 +192,9 @@ class Checkers {
   std::optional<Time> waiting_since_;
   std::map<WorkerId, Time> hanging_since_;
   std::map<ServerId, Time> server_hangs_since_;
+  std::optional<Time> standstill_since_;  ///< It shows since then.
+  std::optional<Time> last_stood_;
+  bool is_standstill_told_ = false;
   std::set<WorkerId> hung_;
   std::uint32_t deaths_ = 0;  ///< Deaths of members since an epoch was completed.
   std::uint32_t tries_ = 0;   ///< Starts that failed while no member was alive, since then.

@@ -18,6 +18,7 @@ Cluster::Cluster(std::uint64_t seed, bool trace, bool cuts, bool restarts)
       damage_rng_(~seed),
       group_rng_(seed ^ 0x5deece66d),
       notice_rng_(seed ^ 0x2545f4914f),
+      order_rng_(seed ^ 0x3c6ef372fe94f8),
       second_rng_(seed ^ 0x3c6ef372fe),
       mode_rng_(seed ^ 0x1f83d9abfb),
       clock_rng_(seed ^ 0x510e527fad),
@@ -32,6 +33,10 @@ Cluster::Cluster(std::uint64_t seed, bool trace, bool cuts, bool restarts)
   Random master_rng(seed ^ 0x6a09e667f3);
   if (faults_.notice > 0 && master_rng.chance(0.3))
     options_.master = machines_[master_rng.between(0, machines_.size() - 1)].host;
+  if (order_rng_.chance(0.15)) {
+    faults_.two_orders = 0.1;
+    options_.boundary_timeout = order_rng_.time(4s, 25s);
+  }
   checkers_.emplace(options_.workers, options_.servers.size());
   checkers_->futile_restarts = options_.max_futile_restarts;
   checkers_->has_most = options_.limits.most > 0;
@@ -239,6 +244,33 @@ bool Cluster::everyone_waits() const {
       return false;
   }
   return true;
+}
+
+bool Cluster::stands_still() const {
+  bool is_crossed = false;
+  for (const WorkerId id : checkers_->contributors()) {
+    const Process* p = worker_of(id);
+    if (!p || !p->running || p->since != checkers_->servers_since()) return false;
+    if (!p->waits && !waits_in_round(*p)) return false;
+    is_crossed = is_crossed || p->crossed;
+  }
+  return is_crossed;
+}
+
+bool Cluster::standstill_shows() const {
+  if (!job_ || !servers_are_well() || !stands_still()) return false;
+  for (const WorkerId id : checkers_->contributors()) {
+    const Process& p = *worker_of(id);
+    if (!is_heard(machines_[p.host]) || !machines_[p.host].data) return false;
+    if (!p.waits) continue;
+    const auto heard = heard_.find(id);
+    const bool is_there = heard != heard_.end() && heard->second.life == life_ &&
+                          heard->second.epoch == p.arrived->message.epoch;
+    if (!is_there) return false;
+  }
+  return std::ranges::all_of(processes_, [this](const Process& s) {
+    return s.id.role != Role::kServer || machines_[s.host].data;
+  });
 }
 
 void Cluster::check_end() {

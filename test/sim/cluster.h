@@ -135,6 +135,11 @@ class Cluster {
   void trained(std::size_t index, Epoch epoch);
   /// A worker that has trained its epoch continues when all contributors have contributed.
   void check_rounds();
+  /// Whether all contributors have come to the round that the worker waits in out of order.
+  [[nodiscard]] bool crossed_complete(const Process& worker) const;
+  /// Null: it was never created.
+  [[nodiscard]] const Process* worker_of(WorkerId id) const;
+  [[nodiscard]] bool waits_in_round(const Process& worker) const;
   [[nodiscard]] bool contributed(WorkerId worker, Epoch epoch, Generation servers) const;
   [[nodiscard]] bool round_complete(Epoch epoch, Generation servers) const;
   void hang(std::size_t index);
@@ -199,6 +204,10 @@ class Cluster {
   /// The current servers that hang and whose host is reachable.
   [[nodiscard]] std::set<ServerId> hanging_servers() const;
   [[nodiscard]] bool everyone_waits() const;
+  /// All contributors wait for each other, by what they do.
+  [[nodiscard]] bool stands_still() const;
+  /// The supervisor hears of all that.
+  [[nodiscard]] bool standstill_shows() const;
   /// Workers that hang, if another one waits for them in a round and nothing else is wrong.
   [[nodiscard]] std::set<WorkerId> keep_others_waiting() const;
   void check_end();
@@ -213,6 +222,7 @@ class Cluster {
   Random damage_rng_;      ///< A generator of its own: it leaves seeds without damage unchanged.
   Random group_rng_;       ///< The same for groups that restart.
   Random notice_rng_;      ///< The same for hosts that go away.
+  Random order_rng_;       ///< The same for workers that wait in two orders.
   Random second_rng_;      ///< The same for another master.
   Random mode_rng_;        ///< The same for limits and kinds of jobs.
   Random clock_rng_;       ///< The same for clocks and the journal's disk.

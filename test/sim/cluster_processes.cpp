@@ -131,6 +131,7 @@ void Cluster::told_servers(std::size_t index, const Servers& servers) {
   w.since = servers.since;
   if (!replaced) return warm_up(index);
   w.done.reset();
+  w.crossed.reset();
   if (w.released) w.epoch = servers.epoch;
   const std::uint64_t turn = ++w.turn;
   if (!w.released && !w.arrived) return;  // it has not arrived yet
@@ -267,8 +268,13 @@ void Cluster::trained(std::size_t index, Epoch epoch) {
     return;
   }
   if (!healed_ && rng_.chance(faults_.hang_in_epoch * 0.05)) return hang(index);
-  w.done = epoch;
   w.busy = true;
+  if (!options_.servers.empty() && order_rng_.chance(faults_.two_orders)) {
+    trace(41, w.id.id, "{}: worker {} begins with another round", machines_[w.host].host, w.id.id);
+    w.crossed = epoch;
+    return check_rounds();
+  }
+  w.done = epoch;
   if (!healed_ && rng_.chance(faults_.hang_worker * 0.02)) hang(index);
   check_rounds();
 }
@@ -281,6 +287,13 @@ void Cluster::hang(std::size_t index) {
 }
 
 void Cluster::check_rounds() {
+  std::vector<Process*> done;  // now they come to the round that they had left out
+  for (Process& w : processes_)
+    if (w.running && !w.hung && w.crossed && crossed_complete(w)) done.push_back(&w);
+  for (Process* w : done) {
+    w->done = std::exchange(w->crossed, std::nullopt);
+    w->busy = true;
+  }
   advance_values();
   for (std::size_t i = 0; i < processes_.size(); ++i) {
     Process& w = processes_[i];
@@ -297,6 +310,25 @@ void Cluster::check_rounds() {
         if (processes_[i].turn == turn) arrive(i, next);
       });
   }
+}
+
+bool Cluster::crossed_complete(const Process& worker) const {
+  return std::ranges::all_of(processes_, [&](const Process& s) {
+    if (!s.running || s.id.role != Role::kServer || s.since != worker.since) return true;
+    return !s.hung && std::ranges::all_of(s.set, [&](WorkerId id) {
+      const Process* other = worker_of(id);
+      return other && other->crossed == worker.crossed;
+    });
+  });
+}
+
+const Process* Cluster::worker_of(WorkerId id) const {
+  const auto p = std::ranges::find(processes_, ProcessId{Role::kWorker, id.value}, &Process::id);
+  return p == processes_.end() ? nullptr : &*p;
+}
+
+bool Cluster::waits_in_round(const Process& worker) const {
+  return worker.crossed || (worker.done && !round_complete(*worker.done, worker.since));
 }
 
 bool Cluster::contributed(WorkerId worker, Epoch epoch, Generation servers) const {
@@ -391,10 +423,17 @@ void Cluster::report_traffic(std::size_t index) {
     if (w.warming && machines_[w.host].data && machines_[s.host].data)
       seen.message.alive.push_back(WorkerId(w.id.id));
     if (std::exchange(w.busy, false)) seen.message.busy.push_back(WorkerId(w.id.id));
-    if (w.since != s.since || !w.done || round_complete(*w.done, w.since)) continue;
+    if (w.since != s.since || !waits_in_round(w)) continue;
     seen.message.waiting.push_back(WorkerId(w.id.id));
-    for (const WorkerId id : s.set)
-      if (!contributed(id, *w.done, w.since)) owing.insert(id);
+    WaitingFor& at = seen.message.waits.emplace_back();
+    at.worker = WorkerId(w.id.id);
+    at.key = KeyId(w.crossed ? 1 : 0);
+    for (const WorkerId id : s.set) {
+      const auto* other = worker_of(id);
+      const bool is_there =
+          w.crossed ? other && other->crossed == w.crossed : contributed(id, *w.done, w.since);
+      if (!is_there) owing.insert(at.lacks = id);
+    }
   }
   seen.message.owing.assign(owing.begin(), owing.end());
   say(s.host, seen);

@@ -114,6 +114,7 @@ void Cluster::tick(std::uint64_t life) {
     if (alive_ && life == life_ && !second_.has_lock && !second_.is_doubtful && !room_.is_out()) {
       checkers_->on_tick(true_instant(), everyone_waits(), keep_others_waiting());
       checkers_->on_servers_hang(instant().at, hanging_servers());
+      checkers_->on_standstill(instant().at, stands_still(), standstill_shows());
     }
     if (!second_.is_cut_off && !second_.has_lock && rng_.chance(0.3)) {
       flush_log(log_queue_.size());
@@ -369,6 +370,7 @@ void Cluster::act(const SealCheckpoint& e) {
 void Cluster::act(const Note& e) {
   trace(13, e.what.size(), "  - {}", e.text);
   if (e.line) events_queue_.push_back(e);
+  if (e.what == "standstill") checkers_->on_told_standstill(now_);
 }
 
 void Cluster::act(const End& e) {

@@ -25,6 +25,7 @@ struct Faults {
   double worker_fails = 0, unkillable = 0,
          never_runs = 0;  ///< Chances, in jobs with --on-change restart.
   double notice = 0;
+  double two_orders = 0;  ///< Chance of a worker in an epoch, in programs that have the fault.
 };
 
 struct Process {
@@ -50,7 +51,9 @@ struct Process {
   Epoch epoch;
   bool busy = false;          ///< Pushed or pulled since the servers last reported.
   std::optional<Epoch> done;  ///< Trained this epoch; waits for the others' contributions.
-  std::uint64_t turn = 0;     ///< The turn that the servers' replacement interrupts.
+  /// Waits in this epoch in a round to which others come only after those that this one lacks.
+  std::optional<Epoch> crossed;
+  std::uint64_t turn = 0;  ///< The turn that the servers' replacement interrupts.
   // A server's generation, or that of the servers that a worker is connected to.
   Generation since;
   // A server's own state.
