@@ -180,9 +180,11 @@ void AgentReports::on(WorkerId worker, const Progress& m) {
 
 void AgentReports::on(WorkerId worker, const Figures& m) {
   const auto known = pulse_.of({Role::kWorker, worker.value}).figures;
-  // The job machine wants no more of them than the steps of an epoch.
-  if (m.steps_in_epoch > 0 && (!known || known->steps_in_epoch != m.steps_in_epoch))
-    shell_.post(FromWorker<Figures>{worker, m});
+  // The job machine wants no more of them than the steps of an epoch and what the worker waits in.
+  const Figures before = known.value_or(Figures{});
+  const bool is_news = (m.steps_in_epoch > 0 && m.steps_in_epoch != before.steps_in_epoch) ||
+                       m.waits_in != before.waits_in || m.waits_key != before.waits_key;
+  if (is_news) shell_.post(FromWorker<Figures>{worker, m});
   pulse_.figures(worker, m, io::steady_now());
 }
 

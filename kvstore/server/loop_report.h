@@ -13,9 +13,11 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "core/base/id.h"
 #include "core/base/time.h"
+#include "core/protocol/control_messages.h"
 
 namespace dt::kv {
 
@@ -31,6 +33,7 @@ class LoopReport {
         workers;  ///< Connected workers, and contributors that were connected.
     std::set<WorkerId> owing;
     std::set<WorkerId> waiting;
+    std::vector<WaitingFor> waits;  ///< Once no worker has sent a request for a while.
   };
 
   // ---- the loop's thread

@@ -31,6 +31,12 @@ class PendingRequests {
   [[nodiscard]] std::vector<Frame> take(const data::Header& header);
   [[nodiscard]] std::vector<Frame> take_all();
   void forget(WorkerId worker);
+  /// Calls `f(header)` for every request.
+  template <class F>
+  void each(F f) const {
+    for (const auto& [what, frames] : frames_)
+      for (const Frame& frame : frames) f(frame.header);
+  }
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
  private:

@@ -13,10 +13,11 @@ std::optional<Traffic> ReportPace::take(Traffic look) {
   report.owing = lasting(look.owing, last_look_.owing, look.busy);
   report.waiting = lasting(look.waiting, last_look_.waiting, look.busy);
   report.stuck = look.stuck;
+  report.waits = look.waits;
   last_look_ = std::move(look);
   const bool is_news = !sent_ || report.disconnected != sent_->disconnected ||
                        report.owing != sent_->owing || report.waiting != sent_->waiting ||
-                       report.stuck != sent_->stuck;
+                       report.stuck != sent_->stuck || report.waits != sent_->waits;
   was_skipped_ = !is_news && !was_skipped_;
   if (was_skipped_) return std::nullopt;
   report.alive.assign(alive_.begin(), alive_.end());

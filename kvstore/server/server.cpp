@@ -1,5 +1,6 @@
 #include "kvstore/server/server.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <boost/asio/thread_pool.hpp>
@@ -132,6 +133,11 @@ class Server::Loop final : public Answers {
       ++it;
     }
     shard_.add_debts(out.owing, out.waiting);
+    const bool is_busy =
+        std::ranges::any_of(out.workers, [](const auto& one) { return one.second.busy; });
+    const Time now = io::steady_now();
+    if (is_busy) busy_at_ = now;
+    if (now - busy_at_ >= kStill) out.waits = shard_.waits();
     report_.publish(std::move(out));
   }
 
@@ -219,6 +225,8 @@ class Server::Loop final : public Answers {
   static constexpr std::size_t kMaxQueued = std::size_t{256} << 20;
   /// Answers of this size are sent at once; smaller ones together when there is no more to read.
   static constexpr std::size_t kSendAtOnce = std::size_t{64} << 10;
+  /// Without a request for so long, a loop says who waits for whom.
+  static constexpr Duration kStill = std::chrono::seconds(1);
   /// Requests for each loop that a worker may have unanswered; it has one or two.
   static constexpr std::size_t kMostHandedOver = 64;
 
@@ -275,6 +283,7 @@ class Server::Loop final : public Answers {
   std::atomic<std::uint64_t> nonfinite_ = 0;
   std::atomic<std::uint64_t> fenced_ = 0;
   std::atomic<std::uint64_t> in_place_ = 0;
+  Time busy_at_{};                                ///< The last publish() that saw a request.
   std::map<WorkerId, std::uint64_t> bytes_told_;  ///< Bytes moved up to the last publish().
   std::jthread thread_;
 };
@@ -478,6 +487,7 @@ Traffic Server::traffic() {
       sum.busy |= seen.busy;
     }
     all.waiting.merge(one.waiting);
+    traffic.waits.insert(traffic.waits.end(), one.waits.begin(), one.waits.end());
     const Duration stuck = report.stuck_for(now);
     if (stuck < impl_->options.stuck_after) {
       all.owing.merge(one.owing);
@@ -492,6 +502,13 @@ Traffic Server::traffic() {
     if (!seen.connected) traffic.disconnected.push_back(worker);
     if (seen.busy) traffic.busy.push_back(worker);
   }
+  if (!traffic.busy.empty()) traffic.waits.clear();
+  // Of each worker the lowest key.
+  std::ranges::sort(traffic.waits, {},
+                    [](const WaitingFor& w) { return std::pair(w.worker, w.key); });
+  const auto rest = std::ranges::unique(traffic.waits, {}, &WaitingFor::worker);
+  traffic.waits.erase(rest.begin(), rest.end());
+  choose_waits(traffic.waits);
   traffic.owing.assign(all.owing.begin(), all.owing.end());
   traffic.waiting.assign(all.waiting.begin(), all.waiting.end());
   refresh();

@@ -70,6 +70,10 @@ struct ShardOptions {
   PendingRequests::Limits pending;
 };
 
+/// Leaves at most this many of the waits, which are in the order of workers: first one of each key.
+inline constexpr std::size_t kMostWaits = 16;
+void choose_waits(std::vector<WaitingFor>& waits);
+
 class Shard {
  public:
   Shard(ShardOptions options, Answers& answers);
@@ -106,6 +110,9 @@ class Shard {
   /// others. Checks only a few rounds for the former: if nothing moves, each of them waits for a
   /// worker that hangs.
   void add_debts(std::set<WorkerId>& owing, std::set<WorkerId>& waiting) const;
+  /// Members that wait here, and for whom: at most kMostWaits, each key's first. Costs more than
+  /// add_debts(): for when nothing moves.
+  [[nodiscard]] std::vector<WaitingFor> waits() const;
   /// Elements of gradients that were infinite or NaN.
   [[nodiscard]] std::uint64_t nonfinite() const { return context_.nonfinite; }
   /// Contributions that were read in the device memory of their worker.

@@ -1,6 +1,7 @@
 #include "kvstore/worker/figure_board.h"
 
 #include <cmath>
+#include <utility>
 
 namespace dt::kv {
 namespace {
@@ -28,12 +29,20 @@ bool FigureBoard::report(const std::string& name, double value) {
   return true;
 }
 
+void FigureBoard::waits(KeyId key, std::string in) {
+  if (key == waits_key_ && in == waits_in_) return;
+  has_changed_ = true;
+  waits_key_ = key;
+  waits_in_ = std::move(in);
+}
+
 std::optional<Figures> FigureBoard::take() {
   const std::uint64_t samples = samples_.load(std::memory_order_relaxed);
   if (!has_changed_ && samples == samples_taken_) return std::nullopt;
   has_changed_ = false;
   samples_taken_ = samples;
-  return Figures{samples, steps_in_epoch_, dropped_, {values_.begin(), values_.end()}};
+  return Figures{samples,    steps_in_epoch_, dropped_, {values_.begin(), values_.end()},
+                 waits_key_, waits_in_};
 }
 
 }  // namespace dt::kv

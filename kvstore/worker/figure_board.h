@@ -23,6 +23,8 @@ class FigureBoard {
   // ---- the loop
   /// False, once for each name: it is a new one, and there are 32 already.
   [[nodiscard]] bool report(const std::string& name, double value);
+  /// Figures::waits_key and waits_in.
+  void waits(KeyId key, std::string in);
   /// All figures, if one has changed since the last call.
   [[nodiscard]] std::optional<Figures> take();
 
@@ -36,6 +38,8 @@ class FigureBoard {
   std::uint64_t steps_in_epoch_ = 0;
   std::uint64_t dropped_ = 0;
   std::uint64_t samples_taken_ = 0;
+  KeyId waits_key_;
+  std::string waits_in_;
   bool has_changed_ = false;
 };
 

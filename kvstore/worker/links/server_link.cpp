@@ -311,7 +311,23 @@ void ServerLink::transmit(const Request& request) {
               request.keep);
 }
 
+const Request* ServerLink::lowest_unanswered() {
+  const Request* lowest = nullptr;
+  if (unanswered_for_ < 2) return lowest;
+  for (const Request* one : sent_.all()) {
+    const data::Type type = one->header.type;
+    const bool may_wait = contributes(type) || type == data::Type::kInit ||
+                          type == data::Type::kRegister || type == data::Type::kBarrier ||
+                          type == data::Type::kSetOptimizer;
+    const bool is_lower = !lowest || (one->chunk && !lowest->chunk) ||
+                          (one->chunk && one->header.key < lowest->header.key);
+    if (may_wait && is_lower) lowest = one;
+  }
+  return lowest;
+}
+
 void ServerLink::beat(bool is_sign_of_life) {
+  unanswered_for_ = sent_.empty() ? 0 : unanswered_for_ + 1;
   if (!link_ || is_closed_) return;
   const std::size_t unacked = link_->unacked_bytes();
   const bool is_still = link_->bytes_moved() == bytes_moved_ && unacked >= bytes_unacked_;
@@ -363,6 +379,7 @@ Result<void> ServerLink::end() {
     return {};
   }
   is_heard_ = true;
+  unanswered_for_ = 0;
   const bool is_shared_again = arriving_.request == 0 && unmapped_ > 0;
   if (!answered_ && !is_shared_again) return {};
   Outcome outcome;

@@ -75,6 +75,9 @@ class ServerLink final : private FrameSink {
   /// behind all others shows at the next one's tag. A connection on which a heartbeat is unanswered
   /// and no byte moves is ended.
   void beat(bool is_sign_of_life);
+  /// If no request was answered at the last two calls of beat(): of those that may wait for other
+  /// workers, the one of the lowest key; null: none.
+  [[nodiscard]] const Request* lowest_unanswered();
   /// Whether bytes arrived since the last call, not counting a handshake's.
   [[nodiscard]] bool take_heard();
   /// Ends the connection for good; returns all unanswered requests.
@@ -124,9 +127,10 @@ class ServerLink final : private FrameSink {
   bool is_closed_ = false;
   bool was_deceived_ = false;  ///< data::ClientProof::was_deceived, for the next connection.
 
-  bool is_heard_ = false;     ///< The present or last connection brought an answer, not only beats.
-  bool awaits_beat_ = false;  ///< The server has not answered the last beat.
-  unsigned still_beats_ = 0;  ///< Calls of beat() since a byte moved, other than those of beats.
+  bool is_heard_ = false;  ///< The present or last connection brought an answer, not only beats.
+  unsigned unanswered_for_ = 0;  ///< Calls of beat() since a request was answered.
+  bool awaits_beat_ = false;     ///< The server has not answered the last beat.
+  unsigned still_beats_ = 0;     ///< Calls of beat() since a byte moved, other than those of beats.
   std::uint64_t bytes_moved_ = 0;  ///< On the connection, after the last beat().
   std::size_t bytes_unacked_ = 0;  ///< By the peer's kernel, before the last beat().
   std::uint64_t bytes_told_ =

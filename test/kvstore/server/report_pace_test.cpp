@@ -60,3 +60,15 @@ TEST_CASE("report pace: a worker that disconnects is reported at once", "[report
   REQUIRE(report);
   CHECK(report->disconnected == Ids{kSlow});
 }
+
+TEST_CASE("report pace: for whom a worker waits is news", "[report_pace]") {
+  ReportPace pace;
+  CHECK(pace.take(look()));
+  CHECK_FALSE(pace.take(look()));
+  CHECK(pace.take(look()));
+  Traffic waits = look();
+  waits.waits = {{kFast, KeyId(1), kSlow, 0}};
+  const auto told = pace.take(waits);
+  REQUIRE(told);
+  CHECK(told->waits == waits.waits);
+}

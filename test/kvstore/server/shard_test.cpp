@@ -68,6 +68,48 @@ TEST_CASE("shard: it can tell who owes a contribution and who waits for others",
   CHECK(debts() == std::pair(Ids{}, Ids{}));
 }
 
+TEST_CASE("shard: it can tell in which key each waits, and for whom", "[shard]") {
+  ShardBench bench;
+  bench.commit(1, {0, 1, 2});
+  bench.init(0, 0);
+  CHECK(bench.shard_.waits().empty());
+  bench.push(1, 1, 5);
+  using Waits = std::vector<WaitingFor>;
+  CHECK(bench.shard_.waits() == Waits{{WorkerId(1), KeyId(0), WorkerId(0), 1}});
+  data::RegisterKeys fresh;
+  fresh.keys.push_back({"new", 1, data::Dtype::kFloat32, 0});
+  data::Header registers;
+  registers.type = data::Type::kRegister;
+  registers.worker = WorkerId(2);
+  registers.generation = Generation(1);
+  bench.say(registers, Payload(wire::body_of(fresh)));
+  CHECK(bench.shard_.waits() == Waits{{WorkerId(1), KeyId(0), WorkerId(0), 1},
+                                      {WorkerId(2), WaitingFor::kNoKey, WorkerId(0), 0}});
+  std::set<WorkerId> owing;
+  std::set<WorkerId> waiting;
+  bench.shard_.add_debts(owing, waiting);
+  CHECK(waiting == std::set{WorkerId(1), WorkerId(2)});
+  data::Header barrier;
+  barrier.type = data::Type::kBarrier;
+  barrier.worker = WorkerId(0);
+  barrier.generation = Generation(1);
+  barrier.round = Round(1);
+  bench.say(barrier);  // this refuses the new key
+  CHECK(bench.shard_.waits() == Waits{{WorkerId(0), WaitingFor::kNoKey, WorkerId(1), 1},
+                                      {WorkerId(1), KeyId(0), WorkerId(0), 1}});
+}
+
+TEST_CASE("shard: of many that wait one of each key is told", "[shard]") {
+  std::vector<WaitingFor> waits;
+  for (std::uint32_t i = 0; i < 100; ++i)
+    waits.push_back({WorkerId(i), KeyId(i == 70 ? 2 : 1), WorkerId(0), 0});
+  choose_waits(waits);
+  REQUIRE(waits.size() == kMostWaits);
+  CHECK(waits[0].worker == WorkerId(0));
+  CHECK(waits[1].worker == WorkerId(70));
+  CHECK(waits[2].worker == WorkerId(1));
+}
+
 TEST_CASE("shard: a resend is answered but counted once, before and after the round completes",
           "[shard]") {
   ShardBench bench;

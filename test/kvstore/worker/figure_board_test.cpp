@@ -48,3 +48,16 @@ TEST_CASE("figures: a worker has 32 names, and is warned once of each other one"
   CHECK(board.report("steps_in_epoch", 7));
   CHECK(board.take().value().steps_in_epoch == 7);
 }
+
+TEST_CASE("figures: what the worker waits in is news once", "[figures]") {
+  FigureBoard board;
+  board.waits(KeyId(), "");
+  CHECK_FALSE(board.take());
+  board.waits(KeyId(3), "0.weight");
+  const auto figures = board.take();
+  REQUIRE(figures);
+  CHECK(figures->waits_key == KeyId(3));
+  CHECK(figures->waits_in == "0.weight");
+  board.waits(KeyId(3), "0.weight");
+  CHECK_FALSE(board.take());
+}
