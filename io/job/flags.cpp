@@ -224,7 +224,8 @@ Flags job_flags(JobSpec& spec) {
        .manual = "For a member that does nothing in the middle of an epoch while others wait for "
            "its gradients ({}). It is named in `dtctl status` and in the events at half of that "
            "time, with what the kernel says of its process; then it is killed, logged REMOVED "
-           "and restarted as after any failure. Between a worker's last step of an epoch and its "
+           "and restarted as after any failure. If all members wait for each other for so long, "
+           "the job ends with exit status 74. Between a worker's last step of an epoch and its "
            "arrival at the next --boundary-timeout rules.", .json = "hang_timeout_s"},
       {.name = "leave-timeout", .value = "TIME", .to = &rules.leave_timeout,
        .help = "for a removed worker to end by itself ({})", .json = "leave_timeout_s"},

@@ -195,6 +195,7 @@ constexpr std::pair<ExitCode, const char*> kExitCodes[] = {
     {kExitTooFewWorkers, "fewer workers than --min-workers for too long"},
     {kExitNoServerDevice, "a server lacks the device that --server-device asks for"},
     {kExitCheckFailed, "a host does not pass --check or --preflight"},
+    {kExitStandstill, "all workers wait for each other (--hang-timeout): do not requeue"},
     {kExitHostsGone, "the job's hosts go away, as their scheduler says: start it again"},
     {kExitCommandFailed, "the command could not be executed"},
     {kExitInterrupted, "stopped by Ctrl-C, TERM or dtctl stop"}};

@@ -121,6 +121,11 @@ std::string why_not_yet(const StatusInput& in, const Worker& w) {
   return doing.empty() ? "its host is being reached" : doing;
 }
 
+/// A shorter one may be a slow step.
+bool shows_standstill(const Stragglers& stragglers) {
+  return stragglers.standstill().lasted() >= std::chrono::seconds(10);
+}
+
 json progress_json(const StatusInput& in, WorkerId id) {
   const ProcessId process{Role::kWorker, id.value};
   const auto* at = in.job.stragglers().hang_watch().position(id);
@@ -161,6 +166,7 @@ json worker_json(const StatusInput& in, WorkerId id, const Worker& w, bool leave
              {"resident_bytes", or_null(seen.resident)},
              {"output_age_s", age(seen.output_at, in.pulse_now)},
              {"stalls", nullptr},
+             {"waits", nullptr},
              {"opened", w.opened},
              {"progress", nullptr},
              {"gpus", gpus_of(in, w.host, id)}};
@@ -174,7 +180,21 @@ json worker_json(const StatusInput& in, WorkerId id, const Worker& w, bool leave
     entry["stalls"] = {{"for_s", seconds(s->second.lasted)},
                        {"waited_for", s->second.is_waited_for},
                        {"process", s->second.process}};
+  if (shows_standstill(stragglers) && in.job.boundary().contributes(id))
+    entry["waits"] = {{"for_s", seconds(*stragglers.standstill().lasted())},
+                      {"text", stragglers.standstill().wait_of(id)}};
   return entry;
+}
+
+json standstill_json(const StatusInput& in) {
+  const Stragglers& stragglers = in.job.stragglers();
+  if (!shows_standstill(stragglers)) return nullptr;
+  const Duration lasted = *stragglers.standstill().lasted();
+  const Duration limit = in.spec.rules.hang_timeout;
+  json out{
+      {"for_s", seconds(lasted)}, {"text", stragglers.standstill().text()}, {"ends_in_s", nullptr}};
+  if (limit > Duration{}) out["ends_in_s"] = seconds(limit - lasted);
+  return out;
 }
 
 json workers_json(const StatusInput& in) {
@@ -331,6 +351,7 @@ json volume_json(const VolumeFacts& volume) {
 json goodput_json(const Goodput& time) {
   if (!time.share()) return nullptr;
   json lost = json::object();
+  for (const char* cause : kLossCauses) lost[cause] = 0.0;
   for (const auto& [cause, d] : time.by_cause()) lost[cause] = seconds(d);
   return {{"share", *time.share()},
           {"worker_s", seconds(time.total())},
@@ -389,6 +410,7 @@ std::string status_json(const StatusInput& in) {
                  {"leaving", job_leaving_json(in)},
                  {"pulse", pulse_json(in)},
                  {"not_open", in.stopping ? "" : not_open(in.job, in.spec, in.uptime_s)},
+                 {"standstill", standstill_json(in)},
                  {"goodput", goodput_json(in.job.goodput())},
                  {"workers", workers_json(in)},
                  {"servers", servers_json(in)},

@@ -21,6 +21,7 @@
 ///                              "samples_per_s":n|null}|null,
 ///                  "values":{"name":figure that its program reports (dtkv_report)},
 ///                  "stalls":{"for_s","waited_for","process":"what it does, by its kernel"}|null,
+///                  "waits":in a standstill: {"for_s","text":"in 0.weight for worker 1"}|null,
 ///                  "gpus":[index...]}],
 ///      "servers":[{"id","host","state":"starting|listening|silent","address","port","pid",
 ///                  "resident_bytes":n|null,
@@ -40,10 +41,12 @@
 ///      "rolling_back":{"to_epoch","why"}|null,
 ///      "file":{"path","accepted":["host"...],"kept":["host"...],
 ///              "beyond_limit":["host"...],"refused":{"why"}|null},
+///      "standstill":all members wait for each other, since 10 s or more:
+///                   {"for_s","text","ends_in_s":n|null}|null,
 ///      "goodput":{"share","worker_s","lost_s":{cause:n},"text"}|null, the job's: what members
-///                waited for besides gradients, in worker-seconds: boundary (the
+///                waited for besides gradients, in worker-seconds, 0 if nothing: boundary (the
 ///                slowest), join, leave, death, below-min-workers, supervisor, server,
-///                server recovery, restart (of a group),
+///                server recovery, restart (of a group), standstill, hang,
 ///      "gpus":[{"host","index":n|null,"uuid","name","workers":[id...],"busy_percent",
 ///               "memory_used","memory_total":bytes,"temperature_c","power_w","ecc_recent",
 ///               "ecc_ever","retired_pages","remapped_rows","xid_errors","last_xid",

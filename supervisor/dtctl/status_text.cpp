@@ -82,6 +82,10 @@ Cell reason(std::string why, const std::string& host) {
 /// folded, whatever each does meanwhile.
 Cell why_of(const json& worker) {
   constexpr double kNews = 3;
+  if (const json& waits = part(worker, "waits"); waits.is_object())
+    return {
+        fmt::format("waits {} ({})", shown(waits, "text"), duration_text(number(waits, "for_s"))),
+        0, "waits for others that wait"};
   const json& stalls = part(worker, "stalls");
   const double time = number(stalls, "for_s");
   if (time < kNews) return reason(shown(worker, "why"), shown(worker, "host"));
@@ -398,6 +402,13 @@ std::string head(const json& status, Detail detail) {
     if (const json& leaving = part(host, "leaving"); leaving.is_object())
       out += fmt::format("LEAVING {}: {} ({}): {}\n", shown(host, "host"), when(leaving),
                          shown(leaving, "why"), shown(leaving, "text"));
+  if (const json& still = part(status, "standstill"); still.is_object())
+    out += fmt::format("nothing has moved for {}: {}{}\n", shown(still, "for_s", duration_text),
+                       shown(still, "text"),
+                       part(still, "ends_in_s").is_number()
+                           ? fmt::format("; the job ends in {} (--hang-timeout)",
+                                         shown(still, "ends_in_s", duration_text))
+                           : "");
   if (const json& goodput = part(status, "goodput"); goodput.is_object())
     out += fmt::format("goodput {}\n", shown(goodput, "text"));
   out += fleet(status);

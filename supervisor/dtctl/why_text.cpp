@@ -108,6 +108,9 @@ std::string worker_line(const json& worker) {
                              : "being stopped";
   std::string line = fmt::format("worker {:.0f}: {} ({})", number(worker, "id"), state, what);
   if (const std::string why = text(worker, "why"); !why.empty()) line += "; " + why;
+  if (const auto waits = worker.find("waits"); waits != worker.end() && waits->is_object())
+    line += fmt::format("; it waits {}, and all others wait, too ({})", text(*waits, "text"),
+                        duration_text(number(*waits, "for_s")));
   return line + "\n";
 }
 
