@@ -188,6 +188,11 @@ void AgentReports::on(WorkerId worker, const Figures& m) {
   pulse_.figures(worker, m, io::steady_now());
 }
 
+void AgentReports::on(ServerId server, const Traffic& m) {
+  pulse_.traffic(m);
+  shell_.post(FromServer<Traffic>{server, m});
+}
+
 void AgentReports::on(ServerId server, const ServerReady& m) {
   ProcessNotes& notes = processes_[{Role::kServer, server.value}];
   notes.device = m.device;

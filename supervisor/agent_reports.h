@@ -77,6 +77,7 @@ class AgentReports {
     shell_.post(FromServer<Message>{server, m});
   }
   void on(ServerId server, const ServerReady& m);
+  void on(ServerId server, const Traffic& m);
   void on(ServerId server, const KeptOut& m) {
     processes_[{Role::kServer, server.value}].kept_out = m;
   }

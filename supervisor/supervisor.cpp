@@ -427,6 +427,7 @@ class Loop final : public Supervisor {
       if (std::holds_alternative<NoticeGiven>(event)) fleet_.look();
       carry_out(std::move(effects));
       pulse_.look(*job_, io::steady_now());
+      if (const auto news = pulse_.news(*job_, io::steady_now())) act(*news);
       if (is_change) changes_.note();
       if (journal_failed_) events_.clear();
     }

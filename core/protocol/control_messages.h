@@ -381,6 +381,9 @@ struct Figures {
   /// Of the keys whose requests were not answered for 1 s, the lowest, as in WaitingFor.
   KeyId waits_key{};
   std::string waits_in{};  ///< What that is, for people; empty: there is none.
+  std::uint64_t steps{};   ///< Pushes that `samples` counts.
+  std::uint64_t
+      waited_ns{};  ///< How long calls of the store have blocked since the worker's begin.
 };
 
 /// Once a second, and once more when the list has become empty: the servers from which bytes
@@ -448,6 +451,11 @@ struct Traffic {
   std::vector<StuckLoop> stuck;   ///< Loops that have not turned for 3 s.
   /// Of `waiting`, once no worker has sent a request for 1 s: at most 16, each key's first.
   std::vector<WaitingFor> waits{};
+  /// Rounds of chunks that were completed since the last report, and in how many of them this
+  /// worker came last, by more than 5 % of the round: of all workers the most.
+  std::uint32_t rounds{};
+  std::uint32_t late_rounds{};
+  WorkerId latest{};
 };
 
 /// The process cannot go on, in its own words; it will exit next.

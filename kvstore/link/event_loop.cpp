@@ -130,6 +130,7 @@ void EventLoop::take_over() {
     changed_.wait(lock, [this] { return !is_driving_; });
     is_wanted_ = false;
   }
+  waits_since_ = Clock::now().time_since_epoch().count();
   stay_awake();
 }
 
@@ -137,7 +138,14 @@ void EventLoop::leave() {
   std::lock_guard lock(mutex_);
   has_caller_ = false;
   left_at_ = Clock::now();
+  waited_ += left_at_.time_since_epoch().count() - waits_since_.exchange(0);
   if (is_asleep_) changed_.notify_all();
+}
+
+Duration EventLoop::waited() const {
+  const Clock::rep since = waits_since_;
+  const Clock::rep present = since > 0 ? Clock::now().time_since_epoch().count() - since : 0;
+  return Clock::duration(waited_ + present);
 }
 
 void EventLoop::nudge() {

@@ -70,6 +70,8 @@ class EventLoop {
   /// done. One caller at a time.
   template <class Done>
   bool run_until(Done done, std::optional<Clock::time_point> deadline);
+  /// How long callers have been in run_until(), the present one included. Any thread.
+  [[nodiscard]] Duration waited() const;
   /// Wakes the loop's own thread for posted work that no caller waits for now.
   void nudge();
 
@@ -108,7 +110,9 @@ class EventLoop {
   std::thread thread_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::atomic<bool> is_wanted_ = false;  ///< By a caller.
+  std::atomic<bool> is_wanted_ = false;      ///< By a caller.
+  std::atomic<Clock::rep> waits_since_ = 0;  ///< A caller does; 0: none.
+  std::atomic<Clock::rep> waited_ = 0;       ///< By callers that have left.
   // Under mutex_:
   bool is_driving_ = false;  ///< The loop's own thread runs it.
   bool has_caller_ = false;

@@ -26,6 +26,7 @@ void LoopReport::publish(Seen seen) {
     now.active = now.active || before->second.active;
     now.busy = now.busy || before->second.busy;
   }
+  seen.late.add(seen_.late);
   seen_ = std::move(seen);
   asked_.reset();
 }
@@ -41,6 +42,7 @@ LoopReport::Seen LoopReport::take() {
   std::lock_guard lock(mutex_);
   Seen out = seen_;
   for (auto& [worker, seen] : seen_.workers) seen.active = seen.busy = false;
+  seen_.late = {};
   return out;
 }
 

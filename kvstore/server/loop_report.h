@@ -18,6 +18,7 @@
 #include "core/base/id.h"
 #include "core/base/time.h"
 #include "core/protocol/control_messages.h"
+#include "kvstore/server/shard.h"
 
 namespace dt::kv {
 
@@ -33,6 +34,7 @@ class LoopReport {
         workers;  ///< Connected workers, and contributors that were connected.
     std::set<WorkerId> owing;
     std::set<WorkerId> waiting;
+    LateRounds late;                ///< Since the last take().
     std::vector<WaitingFor> waits;  ///< Once no worker has sent a request for a while.
   };
 

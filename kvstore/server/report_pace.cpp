@@ -8,6 +8,8 @@ namespace dt::kv {
 std::optional<Traffic> ReportPace::take(Traffic look) {
   alive_.insert(look.alive.begin(), look.alive.end());
   busy_.insert(look.busy.begin(), look.busy.end());
+  rounds_ += look.rounds;
+  if (look.late_rounds > 0) late_rounds_[look.latest] += look.late_rounds;
   Traffic report;
   report.disconnected = look.disconnected;
   report.owing = lasting(look.owing, last_look_.owing, look.busy);
@@ -22,6 +24,12 @@ std::optional<Traffic> ReportPace::take(Traffic look) {
   if (was_skipped_) return std::nullopt;
   report.alive.assign(alive_.begin(), alive_.end());
   report.busy.assign(busy_.begin(), busy_.end());
+  report.rounds = std::exchange(rounds_, 0);
+  for (const auto& [worker, rounds] : std::exchange(late_rounds_, {}))
+    if (rounds > report.late_rounds) {
+      report.late_rounds = rounds;
+      report.latest = worker;
+    }
   alive_.clear();
   busy_.clear();
   sent_ = report;

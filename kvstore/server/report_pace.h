@@ -6,6 +6,7 @@
 /// waiting. So a training without such workers is reported at the slow beat.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <set>
 #include <vector>
@@ -29,9 +30,11 @@ class ReportPace {
 
   Traffic last_look_;
   std::optional<Traffic> sent_;
-  std::set<WorkerId> alive_;  ///< Since the last report.
-  std::set<WorkerId> busy_;   ///< Since the last report.
-  bool was_skipped_ = false;  ///< The last look was not sent.
+  std::set<WorkerId> alive_;                       ///< Since the last report.
+  std::set<WorkerId> busy_;                        ///< Since the last report.
+  std::uint32_t rounds_ = 0;                       ///< Since the last report.
+  std::map<WorkerId, std::uint32_t> late_rounds_;  ///< Likewise.
+  bool was_skipped_ = false;                       ///< The last look was not sent.
 };
 
 }  // namespace dt::kv

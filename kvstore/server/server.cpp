@@ -133,6 +133,7 @@ class Server::Loop final : public Answers {
       ++it;
     }
     shard_.add_debts(out.owing, out.waiting);
+    out.late = shard_.take_late();
     const bool is_busy =
         std::ranges::any_of(out.workers, [](const auto& one) { return one.second.busy; });
     const Time now = io::steady_now();
@@ -487,6 +488,7 @@ Traffic Server::traffic() {
       sum.busy |= seen.busy;
     }
     all.waiting.merge(one.waiting);
+    all.late.add(one.late);
     traffic.waits.insert(traffic.waits.end(), one.waits.begin(), one.waits.end());
     const Duration stuck = report.stuck_for(now);
     if (stuck < impl_->options.stuck_after) {
@@ -502,6 +504,12 @@ Traffic Server::traffic() {
     if (!seen.connected) traffic.disconnected.push_back(worker);
     if (seen.busy) traffic.busy.push_back(worker);
   }
+  traffic.rounds = all.late.rounds;
+  for (const auto& [worker, rounds] : all.late.late)
+    if (rounds > traffic.late_rounds) {
+      traffic.late_rounds = rounds;
+      traffic.latest = worker;
+    }
   if (!traffic.busy.empty()) traffic.waits.clear();
   // Of each worker the lowest key.
   std::ranges::sort(traffic.waits, {},

@@ -192,7 +192,7 @@ void Shard::handle(const data::Header& header, Payload payload, Time now, Shared
       return on_init(header, std::move(payload));
     case data::Type::kPush:
     case data::Type::kPushPull:
-      return on_push(header, std::move(payload), std::move(shared));
+      return on_push(header, std::move(payload), std::move(shared), now);
     case data::Type::kPull:
       return on_pull(header, shared);
     case data::Type::kPullState:
@@ -489,6 +489,8 @@ Shard::Chunk& Shard::keep_chunk(const data::Header& header, ChunkValue value) {
                                                RoundMachine(until),
                                                (header.flags & data::kTransient) != 0,
                                                0,
+                                               {},
+                                               {},
                                                {},
                                                {},
                                                {}});

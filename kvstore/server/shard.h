@@ -14,12 +14,14 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/base/id.h"
@@ -70,6 +72,16 @@ struct ShardOptions {
   PendingRequests::Limits pending;
 };
 
+/// Completed rounds of chunks, and in how many of them a worker came last by far.
+struct LateRounds {
+  std::uint32_t rounds = 0;
+  std::map<WorkerId, std::uint32_t> late;
+  void add(const LateRounds& more) {
+    rounds += more.rounds;
+    for (const auto& [worker, count] : more.late) late[worker] += count;
+  }
+};
+
 /// Leaves at most this many of the waits, which are in the order of workers: first one of each key.
 inline constexpr std::size_t kMostWaits = 16;
 void choose_waits(std::vector<WaitingFor>& waits);
@@ -113,6 +125,8 @@ class Shard {
   /// Members that wait here, and for whom: at most kMostWaits, each key's first. Costs more than
   /// add_debts(): for when nothing moves.
   [[nodiscard]] std::vector<WaitingFor> waits() const;
+  /// Since the last call.
+  [[nodiscard]] LateRounds take_late() { return std::exchange(late_, {}); }
   /// Elements of gradients that were infinite or NaN.
   [[nodiscard]] std::uint64_t nonfinite() const { return context_.nonfinite; }
   /// Contributions that were read in the device memory of their worker.
@@ -141,6 +155,8 @@ class Shard {
     // The open round:
     std::size_t open_at = 0;  ///< Index in open_.
     std::vector<Waiting> waiting;
+    Time arrived_at{};                                    ///< The latest contribution of any round.
+    Time completed_at{};                                  ///< The last round.
     std::optional<std::pair<Round, std::string>> failed;  ///< The last round, if it failed.
     /// Contributions to this round and the last one; each worker's last asynchronous push.
     std::vector<Refused> refused;
@@ -167,7 +183,9 @@ class Shard {
   Chunk& keep_chunk(const data::Header& header, ChunkValue value);
   /// Whether the device has failed: then no request is answered any more.
   bool has_lost_device();
-  void on_push(const data::Header& header, Payload payload, SharedBuffers shared);
+  void on_push(const data::Header& header, Payload payload, SharedBuffers shared, Time now);
+  /// The worker's contribution to the open round has arrived.
+  void note_arrival(Chunk& chunk, WorkerId worker, bool is_last, Time now);
   void on_pull(const data::Header& header, const SharedBuffers& shared);
   void on_finish(const data::Header& header);
   void on_barrier(const data::Header& header);
@@ -232,6 +250,7 @@ class Shard {
   std::vector<std::pair<Time, Held>> held_;  ///< Frames that wait for a generation.
   std::size_t held_bytes_ = 0;
   std::uint64_t fenced_ = 0;
+  LateRounds late_;
 };
 
 }  // namespace dt::kv

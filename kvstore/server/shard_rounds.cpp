@@ -5,7 +5,7 @@
 
 namespace dt::kv {
 
-void Shard::on_push(const data::Header& header, Payload payload, SharedBuffers shared) {
+void Shard::on_push(const data::Header& header, Payload payload, SharedBuffers shared, Time now) {
   Chunk* found = find(header);
   DT_CHECK(found, "check() lets no push through to a chunk that does not exist");
   Chunk& chunk = *found;
@@ -24,6 +24,7 @@ void Shard::on_push(const data::Header& header, Payload payload, SharedBuffers s
         chunk.refused.push_back({header.worker, header.round, std::move(bad)});
       }
       const bool is_last = chunk.rounds.is_complete(members_);
+      note_arrival(chunk, header.worker, is_last, now);
       chunk.value.contribute(counted, std::move(payload), std::move(shared), is_last);
       if (!is_last && context_.deterministic)
         chunk.value.add_in_order(chunk.rounds.lowest_missing(members_));
@@ -56,6 +57,16 @@ void Shard::on_push(const data::Header& header, Payload payload, SharedBuffers s
       context_.pool->give(std::move(payload));
       return admission_failed(header, admission, chunk.rounds);
   }
+}
+
+void Shard::note_arrival(Chunk& chunk, WorkerId worker, bool is_last, Time now) {
+  constexpr int kPartOfRound = 20;
+  if (is_last && chunk.rounds.counted() > 1) {
+    ++late_.rounds;
+    if ((now - chunk.arrived_at) * kPartOfRound > now - chunk.completed_at) ++late_.late[worker];
+  }
+  chunk.arrived_at = now;
+  if (is_last) chunk.completed_at = now;
 }
 
 /// Rounds go on without a worker that has finished its epoch; only then can a resent request name a

@@ -262,7 +262,7 @@ io::awaitable<void> Client::beat() {
     if (beats % kBeatsPerReport != 0) continue;
     const auto [key, in] = links_.waits_in();
     figures_.waits(key, in);
-    if (const auto figures = figures_.take()) job_->figures(*figures);
+    if (const auto figures = figures_.take(loop_.waited())) job_->figures(*figures);
     ServersHeard heard{links_.take_heard()};
     if (heard.servers.empty() && told.servers.empty()) continue;
     job_->heard(heard);

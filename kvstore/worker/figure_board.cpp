@@ -12,7 +12,9 @@ constexpr std::size_t kNames = 32;
 
 void FigureBoard::pushed(const std::string& key, std::uint64_t samples) {
   if (counted_key_.empty()) counted_key_ = key;
-  if (key == counted_key_) samples_.fetch_add(samples, std::memory_order_relaxed);
+  if (key != counted_key_) return;
+  samples_.fetch_add(samples, std::memory_order_relaxed);
+  steps_.fetch_add(1, std::memory_order_relaxed);
 }
 
 bool FigureBoard::report(const std::string& name, double value) {
@@ -36,13 +38,20 @@ void FigureBoard::waits(KeyId key, std::string in) {
   waits_in_ = std::move(in);
 }
 
-std::optional<Figures> FigureBoard::take() {
+std::optional<Figures> FigureBoard::take(Duration waited) {
   const std::uint64_t samples = samples_.load(std::memory_order_relaxed);
-  if (!has_changed_ && samples == samples_taken_) return std::nullopt;
+  if (!has_changed_ && samples == samples_taken_ && waited == waited_taken_) return std::nullopt;
+  waited_taken_ = waited;
   has_changed_ = false;
   samples_taken_ = samples;
-  return Figures{samples,    steps_in_epoch_, dropped_, {values_.begin(), values_.end()},
-                 waits_key_, waits_in_};
+  return Figures{samples,
+                 steps_in_epoch_,
+                 dropped_,
+                 {values_.begin(), values_.end()},
+                 waits_key_,
+                 waits_in_,
+                 steps_.load(std::memory_order_relaxed),
+                 static_cast<std::uint64_t>(waited.count())};
 }
 
 }  // namespace dt::kv

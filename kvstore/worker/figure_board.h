@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 
+#include "core/base/time.h"
 #include "core/protocol/control_messages.h"
 
 namespace dt::kv {
@@ -25,12 +26,13 @@ class FigureBoard {
   [[nodiscard]] bool report(const std::string& name, double value);
   /// Figures::waits_key and waits_in.
   void waits(KeyId key, std::string in);
-  /// All figures, if one has changed since the last call.
-  [[nodiscard]] std::optional<Figures> take();
+  /// All figures, if one has changed since the last call. `waited`: Figures::waited_ns.
+  [[nodiscard]] std::optional<Figures> take(Duration waited = {});
 
  private:
   std::string counted_key_;  ///< The caller's.
   std::atomic<std::uint64_t> samples_ = 0;
+  std::atomic<std::uint64_t> steps_ = 0;
 
   // The loop's.
   std::map<std::string, double> values_;
@@ -38,6 +40,7 @@ class FigureBoard {
   std::uint64_t steps_in_epoch_ = 0;
   std::uint64_t dropped_ = 0;
   std::uint64_t samples_taken_ = 0;
+  Duration waited_taken_{};
   KeyId waits_key_;
   std::string waits_in_;
   bool has_changed_ = false;

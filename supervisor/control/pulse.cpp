@@ -47,6 +47,10 @@ void Pulse::look_at_boundary(const Boundary& view, Time now) {
 void Pulse::look(const Job& job, Time now) {
   look_at_boundary(job.boundary(), now);
   const auto& epoch = job.boundary().epoch();
+  // A new member begins with other work than steps.
+  const Generation before = std::exchange(generation_, job.boundary().generation());
+  if (!epoch || before != generation_) pace_.restart();
+  pace_.tick(job.boundary().contributors(), now);
   if (epoch != epoch_) {
     // Back at a checkpoint, or a supervisor's first look: no epoch has been seen from its begin.
     const bool follows = epoch && epoch_ && *epoch == epoch_->next();
@@ -65,6 +69,20 @@ void Pulse::look(const Job& job, Time now) {
     }
   }
   has_looked_ = true;
+}
+
+std::optional<Note> Pulse::news(const Job& job, Time now) {
+  constexpr Duration kEvery = std::chrono::minutes(1);
+  const auto& slowest = pace_.slowest();
+  const Worker* worker = slowest ? job.membership().find(slowest->worker) : nullptr;
+  if (!worker || (slow_told_ && now - *slow_told_ < kEvery)) return std::nullopt;
+  slow_told_ = now;
+  return Note{Note::Kind::kMeasure,
+              "slow_worker",
+              fmt::format("worker {} on {}: {}", slowest->worker, worker->host, slowest->text()),
+              slowest->worker,
+              worker->host,
+              {{"own_step_s", seconds(slowest->own)}, {"others_step_s", seconds(slowest->others)}}};
 }
 
 void Pulse::told(const Note& note) {
@@ -87,6 +105,7 @@ void Pulse::progress(WorkerId worker, std::uint64_t step, Time now) {
 void Pulse::figures(WorkerId worker, const Figures& figures, Time now) {
   Observed& observed = processes_[{Role::kWorker, worker.value}];
   observed.seen.figures = figures;
+  pace_.figures(worker, figures, now);
   auto& samples = observed.samples;
   samples.emplace_back(now, figures.samples);
   while (now - samples.front().first > kSamplesOver) samples.pop_front();

@@ -12,12 +12,13 @@
 
 #include "core/base/id.h"
 #include "core/base/time.h"
+#include "core/job/events.h"
 #include "core/protocol/control_messages.h"
+#include "supervisor/control/pace.h"
 
 namespace dt {
 class Boundary;
 class Job;
-struct Note;
 }  // namespace dt
 
 namespace dt::supervisor {
@@ -34,6 +35,7 @@ class Pulse {
   void told(const Note& note);
   void progress(WorkerId worker, std::uint64_t step, Time now);
   void figures(WorkerId worker, const Figures& figures, Time now);
+  void traffic(const Traffic& report) { pace_.report(report); }
   void output(ProcessId process, Time now) { processes_[process].seen.output_at = now; }
   void resident(ProcessId process, std::uint64_t bytes) {
     processes_[process].seen.resident = bytes;
@@ -65,6 +67,11 @@ class Pulse {
   /// Of the last 10 s; nullopt: no figures came in them.
   [[nodiscard]] std::optional<double> samples_per_s(ProcessId process, Time now) const;
 
+  [[nodiscard]] const Pace& pace() const { return pace_; }
+  /// That the others wait for a slow worker, once a minute while they do; to be called after
+  /// look().
+  [[nodiscard]] std::optional<Note> news(const Job& job, Time now);
+
   /// "epoch 31, 4 workers, 2.6 s/epoch, last boundary 3 s ago, checkpoint of epoch 30 (8 s ago),
   /// goodput 99.7 %, 2 restarts"; without unknown parts.
   [[nodiscard]] std::string line(const Job& job, Time now, double uptime_s) const;
@@ -91,6 +98,9 @@ class Pulse {
   Crossings crossings_;
   std::optional<Epoch> checkpoint_;
   std::optional<Time> checkpoint_at_;  ///< It was seen to become the newest.
+  Pace pace_;
+  Generation generation_;          ///< At the last look.
+  std::optional<Time> slow_told_;  ///< By news().
   bool has_looked_ = false;
   std::uint64_t restarts_ = 0;
   std::uint64_t checkpoints_ = 0;

@@ -165,6 +165,10 @@ json worker_json(const StatusInput& in, WorkerId id, const Worker& w, bool leave
              {"steps_per_s", or_null(seen.steps_per_s)},
              {"resident_bytes", or_null(seen.resident)},
              {"output_age_s", age(seen.output_at, in.pulse_now)},
+             {"own_step_s", nullptr},
+             {"waits_share", nullptr},
+             {"waited_s", nullptr},
+             {"slowest", nullptr},
              {"stalls", nullptr},
              {"waits", nullptr},
              {"opened", w.opened},
@@ -172,6 +176,13 @@ json worker_json(const StatusInput& in, WorkerId id, const Worker& w, bool leave
              {"gpus", gpus_of(in, w.host, id)}};
   if (w.state == WorkerState::kMember) entry["rank"] = or_null(in.job.boundary().rank_of(id));
   entry["progress"] = progress_json(in, id);
+  if (seen.figures) entry["waited_s"] = static_cast<double>(seen.figures->waited_ns) / 1e9;
+  if (const Pace::Share* share = in.pulse.pace().of(id)) {
+    entry["own_step_s"] = seconds(share->own);
+    entry["waits_share"] = share->waits;
+  }
+  if (const auto& slowest = in.pulse.pace().slowest(); slowest && slowest->worker == id)
+    entry["slowest"] = slowest->text();
   json& values = entry["values"] = json::object();
   if (seen.figures)
     for (const auto& [key, value] : seen.figures->values) values[key] = value;
@@ -348,6 +359,17 @@ json volume_json(const VolumeFacts& volume) {
           {"queue_age_s", volume.queue_age_s},   {"lock_doubtful_s", volume.lock_doubtful_s}};
 }
 
+json balance_json(const StatusInput& in) {
+  const Pace& pace = in.pulse.pace();
+  if (!pace.balance()) return nullptr;
+  std::string text = fmt::format("{:.0f} %", *pace.balance() * 100);
+  const Worker* slow = pace.slowest() ? in.job.membership().find(pace.slowest()->worker) : nullptr;
+  if (slow)
+    text += fmt::format(" (worker {} on {} keeps {} waiting)", pace.slowest()->worker, slow->host,
+                        in.job.boundary().contributors().size() - 1);
+  return {{"share", *pace.balance()}, {"text", text}};
+}
+
 json goodput_json(const Goodput& time) {
   if (!time.share()) return nullptr;
   json lost = json::object();
@@ -412,6 +434,7 @@ std::string status_json(const StatusInput& in) {
                  {"not_open", in.stopping ? "" : not_open(in.job, in.spec, in.uptime_s)},
                  {"standstill", standstill_json(in)},
                  {"goodput", goodput_json(in.job.goodput())},
+                 {"balance", balance_json(in)},
                  {"workers", workers_json(in)},
                  {"servers", servers_json(in)},
                  {"hosts", hosts_json(in)},

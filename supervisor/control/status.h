@@ -21,6 +21,10 @@
 ///                              "samples_per_s":n|null}|null,
 ///                  "values":{"name":figure that its program reports (dtkv_report)},
 ///                  "stalls":{"for_s","waited_for","process":"what it does, by its kernel"}|null,
+///                  "own_step_s":n|null,"waits_share":n|null: its own work for a step and the share
+///                      of its time in which calls of the store blocked, over 10 s or more,
+///                  "waited_s":n|null: how long these have blocked since its begin,
+///                  "slowest":the others wait for it: "102 ms of own work ..."|null,
 ///                  "waits":in a standstill: {"for_s","text":"in 0.weight for worker 1"}|null,
 ///                  "gpus":[index...]}],
 ///      "servers":[{"id","host","state":"starting|listening|silent","address","port","pid",
@@ -47,6 +51,7 @@
 ///                waited for besides gradients, in worker-seconds, 0 if nothing: boundary (the
 ///                slowest), join, leave, death, below-min-workers, supervisor, server,
 ///                server recovery, restart (of a group), standstill, hang,
+///      "balance":{"share":of the members' time that is their own work,"text"}|null,
 ///      "gpus":[{"host","index":n|null,"uuid","name","workers":[id...],"busy_percent",
 ///               "memory_used","memory_total":bytes,"temperature_c","power_w","ecc_recent",
 ///               "ecc_ever","retired_pages","remapped_rows","xid_errors","last_xid",

@@ -146,6 +146,9 @@ constexpr Field kWorkerFields[] = {
     {"resident_bytes", "worker_resident_bytes", "gauge",
      "Resident memory of the worker and its children."},
     {"output_age_s", "worker_output_age_seconds", "gauge", "Time since its last output."},
+    {"own_step_s", "worker_own_step_seconds", "gauge", "The worker's own work for a step, lately."},
+    {"waited_s", "worker_waited_seconds_total", "counter",
+     "How long the worker's calls of the store have blocked."},
     {"stalls/for_s", "worker_stall_seconds", "gauge", "For how long the worker has done nothing."},
 };
 

@@ -88,7 +88,9 @@ Cell why_of(const json& worker) {
         0, "waits for others that wait"};
   const json& stalls = part(worker, "stalls");
   const double time = number(stalls, "for_s");
-  if (time < kNews) return reason(shown(worker, "why"), shown(worker, "host"));
+  const std::string slowest = shown(worker, "slowest");
+  if (time < kNews)
+    return reason(slowest == "-" ? shown(worker, "why") : slowest, shown(worker, "host"));
   const bool is_waited_for = shown(stalls, "waited_for") == "true";
   const std::string process = shown(stalls, "process");
   return {fmt::format("does nothing for {}{}{}", duration_text(time),
@@ -103,6 +105,9 @@ std::string state_of(const json& worker) {
 }
 
 std::string rate_text(double steps_per_s) { return fmt::format("{:.1f}", steps_per_s); }
+
+std::string milliseconds_text(double seconds) { return fmt::format("{:.3g} ms", seconds * 1e3); }
+std::string percent_text(double share) { return fmt::format("{:.0f} %", share * 100); }
 
 /// "812 MB", "3.4 GB".
 std::string memory_text(double bytes) {
@@ -141,6 +146,8 @@ std::string workers(const json& status, Detail detail) {
                      {"STEP", Column::kAmount},
                      {"STEPS/S", Column::kAmount},
                      {"SAMPLES/S", Column::kAmount},
+                     {"OWN/STEP", Column::kAmount},
+                     {"WAITS", Column::kAmount},
                      {"RSS", Column::kAmount},
                      {"OUTPUT", Column::kAmount},
                      {"PID", Column::kOwn},
@@ -156,6 +163,8 @@ std::string workers(const json& status, Detail detail) {
                {step_of(progress), number(progress, "step")},
                amount(w, "steps_per_s", rate_text),
                amount(progress, "samples_per_s", rate_text),
+               amount(w, "own_step_s", milliseconds_text),
+               amount(w, "waits_share", percent_text),
                amount(w, "resident_bytes", memory_text),
                amount(w, "output_age_s", ago_text),
                {shown(w, "pid")},
@@ -411,6 +420,8 @@ std::string head(const json& status, Detail detail) {
                            : "");
   if (const json& goodput = part(status, "goodput"); goodput.is_object())
     out += fmt::format("goodput {}\n", shown(goodput, "text"));
+  if (const json& balance = part(status, "balance"); balance.is_object())
+    out += fmt::format("balance {}\n", shown(balance, "text"));
   out += fleet(status);
   out += journal(status);
   out += volume(status);

@@ -108,6 +108,7 @@ std::string worker_line(const json& worker) {
                              : "being stopped";
   std::string line = fmt::format("worker {:.0f}: {} ({})", number(worker, "id"), state, what);
   if (const std::string why = text(worker, "why"); !why.empty()) line += "; " + why;
+  if (const std::string slowest = text(worker, "slowest"); !slowest.empty()) line += "; " + slowest;
   if (const auto waits = worker.find("waits"); waits != worker.end() && waits->is_object())
     line += fmt::format("; it waits {}, and all others wait, too ({})", text(*waits, "text"),
                         duration_text(number(*waits, "for_s")));
