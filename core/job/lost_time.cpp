@@ -75,11 +75,12 @@ void LostTime::tick() {
 }
 
 void LostTime::stands(WorkerId worker, const char* cause, Time since) {
-  if (!released_at_ || job_.finishing() || is_recovering() || job_.boundary.awaits_release(worker))
-    return;
+  const bool is_counted =  // as something else
+      job_.finishing() || is_recovering() || job_.boundary.awaits_release(worker) ||
+      (death_ && std::ranges::count(death_->stopped, worker) > 0);
+  if (!released_at_ || is_counted) return;
   Time& until = stood_until_[worker];
   Time from = std::max({since, *released_at_, until, silence_counted_until_.value_or(since)});
-  if (death_ && std::ranges::count(death_->stopped, worker) > 0) return;
   if (const auto arrived = arrived_.find(worker); arrived != arrived_.end()) {
     from = std::max(from, arrived->second);
     lose(kBoundary, from - arrived->second);

@@ -380,10 +380,9 @@ struct Figures {
   std::vector<std::pair<std::string, double>> values;  ///< By name, the latest of each.
   /// Of the keys whose requests were not answered for 1 s, the lowest, as in WaitingFor.
   KeyId waits_key{};
-  std::string waits_in{};  ///< What that is, for people; empty: there is none.
-  std::uint64_t steps{};   ///< Pushes that `samples` counts.
-  std::uint64_t
-      waited_ns{};  ///< How long calls of the store have blocked since the worker's begin.
+  std::string waits_in{};     ///< What that is, for people; empty: there is none.
+  std::uint64_t steps{};      ///< Pushes that `samples` counts.
+  std::uint64_t waited_ns{};  ///< For so long calls of the store have blocked, since its begin.
 };
 
 /// Once a second, and once more when the list has become empty: the servers from which bytes

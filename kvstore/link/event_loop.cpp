@@ -123,6 +123,7 @@ void EventLoop::take_over() {
   std::unique_lock lock(mutex_);
   DT_CHECK(!has_caller_, "a store is used from one thread at a time");
   has_caller_ = true;
+  came_at_ = Clock::now();
   ++callers_;
   if (is_driving_) {
     is_wanted_ = true;
@@ -130,7 +131,6 @@ void EventLoop::take_over() {
     changed_.wait(lock, [this] { return !is_driving_; });
     is_wanted_ = false;
   }
-  waits_since_ = Clock::now().time_since_epoch().count();
   stay_awake();
 }
 
@@ -138,14 +138,13 @@ void EventLoop::leave() {
   std::lock_guard lock(mutex_);
   has_caller_ = false;
   left_at_ = Clock::now();
-  waited_ += left_at_.time_since_epoch().count() - waits_since_.exchange(0);
+  waited_ += left_at_ - came_at_;
   if (is_asleep_) changed_.notify_all();
 }
 
-Duration EventLoop::waited() const {
-  const Clock::rep since = waits_since_;
-  const Clock::rep present = since > 0 ? Clock::now().time_since_epoch().count() - since : 0;
-  return Clock::duration(waited_ + present);
+Duration EventLoop::waited() {
+  std::lock_guard lock(mutex_);
+  return has_caller_ ? waited_ + (Clock::now() - came_at_) : waited_;
 }
 
 void EventLoop::nudge() {

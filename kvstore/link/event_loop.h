@@ -71,7 +71,7 @@ class EventLoop {
   template <class Done>
   bool run_until(Done done, std::optional<Clock::time_point> deadline);
   /// How long callers have been in run_until(), the present one included. Any thread.
-  [[nodiscard]] Duration waited() const;
+  [[nodiscard]] Duration waited();
   /// Wakes the loop's own thread for posted work that no caller waits for now.
   void nudge();
 
@@ -110,16 +110,16 @@ class EventLoop {
   std::thread thread_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::atomic<bool> is_wanted_ = false;      ///< By a caller.
-  std::atomic<Clock::rep> waits_since_ = 0;  ///< A caller does; 0: none.
-  std::atomic<Clock::rep> waited_ = 0;       ///< By callers that have left.
+  std::atomic<bool> is_wanted_ = false;  ///< By a caller.
   // Under mutex_:
   bool is_driving_ = false;  ///< The loop's own thread runs it.
   bool has_caller_ = false;
   bool is_asleep_ = false;  ///< The loop's own thread waits for the caller to leave.
   bool is_nudged_ = false;
   std::uint64_t callers_ = 0;  ///< Calls of run_until() so far.
+  Clock::time_point came_at_{};
   Clock::time_point left_at_{};
+  Clock::duration waited_{};  ///< By callers that have left.
 };
 
 /// `limit` from now; none for 0, which means no limit.

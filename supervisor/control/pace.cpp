@@ -11,6 +11,7 @@ namespace dt::supervisor {
 namespace {
 
 constexpr Duration kWindow = std::chrono::seconds(10);
+constexpr Duration kAgain = std::chrono::seconds(1);
 /// A window with fewer steps goes on.
 constexpr std::uint64_t kLeastSteps = 8;
 /// The slow one comes last in this share of the rounds.
@@ -50,8 +51,9 @@ void Pace::restart() {
 }
 
 bool Pace::tick(const std::vector<WorkerId>& members, Time now) {
-  if (!window_) window_ = Window{now, {}, {}, 0};
-  if (now - window_->since < kWindow) return false;
+  if (!window_) window_ = Window{now + kWindow, {}, {}, 0};
+  if (now < window_->due) return false;
+  window_->due = now + kAgain;
   std::map<WorkerId, Share> shares;
   for (const WorkerId id : members) {
     const Mark* first = find_in(window_->first, id);
@@ -65,7 +67,7 @@ bool Pace::tick(const std::vector<WorkerId>& members, Time now) {
   }
   shares_ = std::move(shares);
   judge();
-  window_ = Window{now, {}, {}, 0};
+  window_ = Window{now + kWindow, {}, {}, 0};
   for (const WorkerId id : members) window_->first[id] = latest_[id];
   std::erase_if(latest_, [this](const auto& one) { return !shares_.contains(one.first); });
   return true;

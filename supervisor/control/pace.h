@@ -52,7 +52,7 @@ class Pace {
     std::uint64_t steps = 0;
   };
   struct Window {
-    Time since{};
+    Time due{};  ///< It may end then.
     std::map<WorkerId, Mark> first;
     std::map<WorkerId, std::uint64_t> late;  ///< Rounds in which it came last, by far.
     std::uint64_t rounds = 0;
