@@ -22,6 +22,7 @@ TEST_CASE("status text: members, newcomers, cooling hosts and a refused edit in 
       {"id":0,"rank":0,"host":"10.0.0.7","state":"MEMBER","why":"","pid":11,"opened":true,
        "progress":{"epoch":4,"step":120,"age_s":0.5,"steps_in_epoch":938,"samples_per_s":1277.4},
        "values":{"train_loss":0.31248,"learning_rate":0.1},"steps_per_s":19.96,
+       "own_step_s":0.0116,"waits_share":0.768,
        "resident_bytes":812000000,"output_age_s":74.9,"stalls":{"for_s":2.9,"process":"x"}},
       {"id":1,"rank":1,"host":"10.0.0.8","state":"MEMBER","why":"","pid":12,"opened":true,
        "progress":{"epoch":4,"step":119,"age_s":75},
@@ -57,10 +58,10 @@ the next boundary waits: worker 1 has not arrived
 the shared volume has not answered for 12 s
 server 0 kept out: 41 connections of strangers, 2 that broke the rules, 7 requests of workers that are no members
 
-WORKER  RANK  HOST          STATE     EPOCH  STEP        STEPS/S  SAMPLES/S  RSS     OUTPUT          PID  WHY
-0       0     10.0.0.7      MEMBER    4      120 of 938  20.0     1277.4     812 MB  1 min 14 s ago  11   -
-1       1     10.0.0.8      MEMBER    4      119         -        -          -       -               12   does nothing for 1 min 14 s while others wait for it; python3 (pid 12): stopped (T) in x
-12      -     u@node7:2222  STARTING  -      -           -        -          -       -               0    ssh is connecting
+WORKER  RANK  HOST          STATE     EPOCH  STEP        STEPS/S  SAMPLES/S  OWN/STEP  WAITS  RSS     OUTPUT          PID  WHY
+0       0     10.0.0.7      MEMBER    4      120 of 938  20.0     1277.4     11.6 ms   77 %   812 MB  1 min 14 s ago  11   -
+1       1     10.0.0.8      MEMBER    4      119         -        -          -         -      -       -               12   does nothing for 1 min 14 s while others wait for it; python3 (pid 12): stopped (T) in x
+12      -     u@node7:2222  STARTING  -      -           -        -          -         -      -       -               0    ssh is connecting
 worker 0 reports learning_rate 0.1, train_loss 0.3125
 
 SERVER  HOST      STATE      ADDRESS              DEVICE
@@ -119,8 +120,9 @@ TEST_CASE("status text: who is about to leave, and why nothing joins", "[status]
   REQUIRE(text);
   CHECK(text->find("up 2 d 02 h\n") != std::string::npos);
   CHECK(text->find("\nno worker has opened a kvstore yet (up 12 s)") != std::string::npos);
-  CHECK(text->find("LEAVING  -      -     -        -          -    -       7    leaves at the next "
-                   "epoch\n") != std::string::npos);
+  CHECK(text->find(
+            "LEAVING  -      -     -        -          -         -      -    -       7    leaves "
+            "at the next epoch\n") != std::string::npos);
   CHECK(text->find("not elastic: nothing joins or leaves") != std::string::npos);
 }
 
@@ -149,9 +151,9 @@ TEST_CASE("status text: a thousand workers fit on a screen, or have a line each"
   const std::string tables = text->substr(text->find("WORKER"));
   CHECK(
       tables ==
-      R"(WORKER         RANK           HOST                STATE   EPOCH  STEP   STEPS/S  SAMPLES/S  RSS  OUTPUT  PID  WHY
-0-416,418-999  0-416,418-999  n[000-416,418-999]  MEMBER  3      0-999  -        -          -    -       -    -
-417            -              n417                SEEN    -      -      -        -          -    -       0    waits for its host's next try: refused
+      R"(WORKER         RANK           HOST                STATE   EPOCH  STEP   STEPS/S  SAMPLES/S  OWN/STEP  WAITS  RSS  OUTPUT  PID  WHY
+0-416,418-999  0-416,418-999  n[000-416,418-999]  MEMBER  3      0-999  -        -          -         -      -    -       -    -
+417            -              n417                SEEN    -      -      -        -          -         -      -    -       0    waits for its host's next try: refused
 
 HOST        WANTED  LINK  ATTEMPTS  RESTARTS  NEXT TRY   WHY
 n[000-039]  1       none  3         0         in 0-39 s  HOST port 22: refused
@@ -164,6 +166,23 @@ host_worker_log has - lines
   CHECK(std::count(all->begin(), all->end(), '\n') > 1040);
   CHECK(all->find("n039 port 22: refused\n") != std::string::npos);
   CHECK(all->find(" n417 n418 ") != std::string::npos);
+}
+
+TEST_CASE("status text: workers that wait for each other, and one that the others wait for",
+          "[status]") {
+  const auto text = supervisor::status_text(
+      R"({"standstill":{"for_s":12,"text":"all workers wait for each other: ...","ends_in_s":588},
+          "balance":{"share":0.54,"text":"54 % (worker 1 on b keeps 1 waiting)"},
+          "workers":[{"id":0,"waits":{"for_s":12,"text":"in a for worker 1"}},
+                     {"id":1,"slowest":"slowest: 102 ms of own work a step, the others 11 ms"}]
+})");
+  REQUIRE(text);
+for (const char* line :
+     {"\nnothing has moved for 12 s: all workers wait for each other: ...; "
+      "the job ends in 9 min 48 s (--hang-timeout)\n",
+      "\nbalance 54 % (worker 1 on b keeps 1 waiting)\n", "  waits in a for worker 1 (12 s)\n",
+      "  slowest: 102 ms of own work a step, the others 11 ms\n"})
+  CHECK_THAT(*text, Catch::Matchers::Contains(line));
 }
 
 TEST_CASE("status text: a rollback under way", "[status]") {
