@@ -170,19 +170,18 @@ host_worker_log has - lines
 
 TEST_CASE("status text: workers that wait for each other, and one that the others wait for",
           "[status]") {
-  const auto text = supervisor::status_text(
-      R"({"standstill":{"for_s":12,"text":"all workers wait for each other: ...","ends_in_s":588},
-          "balance":{"share":0.54,"text":"54 % (worker 1 on b keeps 1 waiting)"},
-          "workers":[{"id":0,"waits":{"for_s":12,"text":"in a for worker 1"}},
-                     {"id":1,"slowest":"slowest: 102 ms of own work a step, the others 11 ms"}]
-})");
+  const auto text = supervisor::status_text(R"json({
+    "standstill":{"for_s":12,"text":"all workers wait for each other: ...","ends_in_s":588},
+    "balance":{"share":0.54,"text":"54 % (worker 1 on b keeps 1 waiting)"},
+    "workers":[{"id":0,"waits":{"for_s":12,"text":"in a for worker 1"}},
+               {"id":1,"slowest":"slowest: 102 ms of own work a step, the others 11 ms"}]})json");
   REQUIRE(text);
-for (const char* line :
-     {"\nnothing has moved for 12 s: all workers wait for each other: ...; "
-      "the job ends in 9 min 48 s (--hang-timeout)\n",
-      "\nbalance 54 % (worker 1 on b keeps 1 waiting)\n", "  waits in a for worker 1 (12 s)\n",
-      "  slowest: 102 ms of own work a step, the others 11 ms\n"})
-  CHECK_THAT(*text, Catch::Matchers::Contains(line));
+  for (const char* line :
+       {"\nnothing has moved for 12 s: all workers wait for each other: ...; "
+        "the job ends in 9 min 48 s (--hang-timeout)\n",
+        "\nbalance 54 % (worker 1 on b keeps 1 waiting)\n", "  waits in a for worker 1 (12 s)\n",
+        "  slowest: 102 ms of own work a step, the others 11 ms\n"})
+    CHECK_THAT(*text, Catch::Matchers::Contains(line));
 }
 
 TEST_CASE("status text: a rollback under way", "[status]") {
