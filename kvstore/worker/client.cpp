@@ -260,8 +260,7 @@ io::awaitable<void> Client::beat() {
     co_await io::sleep_for(kBeatEvery);
     links_.beat();
     if (beats % kBeatsPerReport != 0) continue;
-    const auto [key, in] = links_.waits_in();
-    figures_.waits(key, in);
+    figures_.waits(links_.lowest_unanswered());
     if (const auto figures = figures_.take(loop_.waited())) job_->figures(*figures);
     ServersHeard heard{links_.take_heard()};
     if (heard.servers.empty() && told.servers.empty()) continue;

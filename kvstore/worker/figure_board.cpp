@@ -3,10 +3,29 @@
 #include <cmath>
 #include <utility>
 
+#include "kvstore/worker/chunk.h"
+
 namespace dt::kv {
 namespace {
 
 constexpr std::size_t kNames = 32;
+
+std::string name_of(const Request& request) {
+  switch (request.header.type) {
+    case data::Type::kInit:
+      return "init of " + *request.chunk->name;
+    case data::Type::kRegister: {
+      const auto wanted = wire::parse<data::RegisterKeys>(*request.keep);
+      return "init of " + (wanted && !wanted->keys.empty() ? wanted->keys.front().name : "keys");
+    }
+    case data::Type::kBarrier:
+      return "barrier()";
+    case data::Type::kSetOptimizer:
+      return "set_optimizer()";
+    default:
+      return request.chunk ? *request.chunk->name : "a call";
+  }
+}
 
 }  // namespace
 
@@ -31,7 +50,9 @@ bool FigureBoard::report(const std::string& name, double value) {
   return true;
 }
 
-void FigureBoard::waits(KeyId key, std::string in) {
+void FigureBoard::waits(const Request* request) {
+  const KeyId key = request ? key_of(*request) : KeyId();
+  std::string in = request ? name_of(*request) : "";
   if (key == waits_key_ && in == waits_in_) return;
   has_changed_ = true;
   waits_key_ = key;

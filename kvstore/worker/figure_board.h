@@ -11,6 +11,7 @@
 
 #include "core/base/time.h"
 #include "core/protocol/control_messages.h"
+#include "kvstore/worker/links/request.h"
 
 namespace dt::kv {
 
@@ -24,8 +25,8 @@ class FigureBoard {
   // ---- the loop
   /// False, once for each name: it is a new one, and there are 32 already.
   [[nodiscard]] bool report(const std::string& name, double value);
-  /// Figures::waits_key and waits_in.
-  void waits(KeyId key, std::string in);
+  /// What Figures::waits_key and waits_in say. Null: nothing.
+  void waits(const Request* request);
   /// All figures, if one has changed since the last call. `waited`: Figures::waited_ns.
   [[nodiscard]] std::optional<Figures> take(Duration waited = {});
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/protocol/control_messages.h"
 #include "kvstore/compute/compression.h"
 #include "kvstore/protocol/messages.h"
 #include "kvstore/store.h"
@@ -51,6 +52,11 @@ struct Request {
   request.header.type = type;
   request.header.payload = static_cast<std::uint32_t>(request.keep->size());
   return request;
+}
+
+/// The key for WaitingFor.
+[[nodiscard]] inline KeyId key_of(const Request& request) {
+  return request.chunk ? request.header.key : WaitingFor::kNoKey;
 }
 
 /// The outcome of a request.

@@ -319,9 +319,7 @@ const Request* ServerLink::lowest_unanswered() {
     const bool may_wait = contributes(type) || type == data::Type::kInit ||
                           type == data::Type::kRegister || type == data::Type::kBarrier ||
                           type == data::Type::kSetOptimizer;
-    const bool is_lower = !lowest || (one->chunk && !lowest->chunk) ||
-                          (one->chunk && one->header.key < lowest->header.key);
-    if (may_wait && is_lower) lowest = one;
+    if (may_wait && (!lowest || key_of(*one) < key_of(*lowest))) lowest = one;
   }
   return lowest;
 }

@@ -4,34 +4,8 @@
 #include <utility>
 
 #include "kvstore/link/event_loop.h"
-#include "kvstore/worker/chunk.h"
 
 namespace dt::kv {
-
-namespace {
-
-KeyId key_of(const Request& request) {
-  return request.chunk ? request.header.key : WaitingFor::kNoKey;
-}
-
-std::string name_of(const Request& request) {
-  switch (request.header.type) {
-    case data::Type::kInit:
-      return "init of " + *request.chunk->name;
-    case data::Type::kRegister: {
-      const auto wanted = wire::parse<data::RegisterKeys>(*request.keep);
-      return "init of " + (wanted && !wanted->keys.empty() ? wanted->keys.front().name : "keys");
-    }
-    case data::Type::kBarrier:
-      return "barrier()";
-    case data::Type::kSetOptimizer:
-      return "set_optimizer()";
-    default:
-      return request.chunk ? *request.chunk->name : "a call";
-  }
-}
-
-}  // namespace
 
 // ---------------------------------------------------------------- the loop
 
@@ -111,15 +85,14 @@ void ServerLinks::beat() {
     for (auto& link : server) link->beat(link->to().loop == 0);
 }
 
-std::pair<KeyId, std::string> ServerLinks::waits_in() const {
+const Request* ServerLinks::lowest_unanswered() const {
   const Request* lowest = nullptr;
   for (const auto& server : links_)
     for (const auto& link : server)
       if (const Request* one = link->lowest_unanswered();
           one && (!lowest || key_of(*one) < key_of(*lowest)))
         lowest = one;
-  if (!lowest) return {};
-  return {key_of(*lowest), name_of(*lowest)};
+  return lowest;
 }
 
 std::vector<ServerId> ServerLinks::take_heard() {

@@ -46,10 +46,8 @@ class ServerLinks {
   void push_out();
   /// Sends a heartbeat to each server, and on each connection that stands still.
   void beat();
-  /// Of the requests that wait for other workers and were not answered for 1 s, the one of the
-  /// lowest key: its number (WaitingFor::kNoKey: none), and what it is for people; empty: there is
-  /// none.
-  [[nodiscard]] std::pair<KeyId, std::string> waits_in() const;
+  /// ServerLink::lowest_unanswered() of all.
+  [[nodiscard]] const Request* lowest_unanswered() const;
   /// The servers that sent bytes since the last call.
   [[nodiscard]] std::vector<ServerId> take_heard();
   /// Ends all connections for good. Returns the unanswered requests; the error answers queries.

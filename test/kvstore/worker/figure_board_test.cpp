@@ -51,13 +51,15 @@ TEST_CASE("figures: a worker has 32 names, and is warned once of each other one"
 
 TEST_CASE("figures: what the worker waits in is news once", "[figures]") {
   FigureBoard board;
-  board.waits(KeyId(), "");
+  board.waits(nullptr);
   CHECK_FALSE(board.take());
-  board.waits(KeyId(3), "0.weight");
+  Request barrier;
+  barrier.header.type = data::Type::kBarrier;
+  board.waits(&barrier);
   const auto figures = board.take();
   REQUIRE(figures);
-  CHECK(figures->waits_key == KeyId(3));
-  CHECK(figures->waits_in == "0.weight");
-  board.waits(KeyId(3), "0.weight");
+  CHECK(figures->waits_key == WaitingFor::kNoKey);
+  CHECK(figures->waits_in == "barrier()");
+  board.waits(&barrier);
   CHECK_FALSE(board.take());
 }
