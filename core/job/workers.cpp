@@ -54,22 +54,23 @@ void Workers::attached(const Host& host, const std::vector<ProcessReport>& there
   }
   for (const WorkerId id : live_on(host)) {
     const ProcessId process{Role::kWorker, id.value};
-    if (std::ranges::count(there, process, &ProcessReport::process) > 0)
-      confirmed(id);
+    if (const auto report = std::ranges::find(there, process, &ProcessReport::process);
+        report != there.end())
+      confirmed(id, report->pid != 0 || report->exit);
     else
       unknown_to_agent(id);
     if (job_.ending) return;
   }
 }
 
-void Workers::confirmed(WorkerId worker) {
+void Workers::confirmed(WorkerId worker, bool runs) {
   Worker& w = *membership_.find(worker);
   w.maybe_started = false;
   job_.agenda.add(w.host);
   // A start journalled in an earlier term: the agent knows more than the journal.
   if (w.state == WorkerState::kSeen) advance(worker, WorkerEvent::kHostChosen);
   if (w.state == WorkerState::kPreparing) advance(worker, WorkerEvent::kStartSent);
-  if (job_.restarts_group()) advance(worker, WorkerEvent::kCommitted);
+  if (job_.restarts_group() && runs) advance(worker, WorkerEvent::kCommitted);
   if (job_.group_stops)
     job_.add(Stop{{Role::kWorker, worker.value}, w.host, job_.options.leave_timeout});
   if (servers_.all_listen()) job_.add(SendToWorker<Servers>{worker, w.host, servers_.list()});

@@ -116,8 +116,8 @@ class Workers {
   void forget_past();
   void joined(Worker& w, Epoch epoch);
   [[nodiscard]] bool member_arrived(Worker& w, const Arrive& m);
-  /// Its agent runs it.
-  void confirmed(WorkerId worker);
+  /// Its agent has it; `runs`: the command was executed.
+  void confirmed(WorkerId worker, bool runs);
   /// Its agent does not know it.
   void unknown_to_agent(WorkerId worker);
   /// Its process has ended, or counts as ended.

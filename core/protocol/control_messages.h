@@ -154,7 +154,7 @@ struct CheckFolder {
 /// An agent's report of one process. `exit` set: it has ended and waits for AckExit.
 struct ProcessReport {
   ProcessId process;
-  std::int32_t pid = 0;
+  std::int32_t pid = 0;  ///< 0: it was created, and does not run its command yet.
   std::optional<ExitStatus> exit;
   std::vector<std::pair<std::uint16_t, std::string>> said;  ///< Latest FromProcess of each type.
 };

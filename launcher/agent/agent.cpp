@@ -108,7 +108,8 @@ class Agent {
     if (auto why = objection(hello); !why.empty()) {
       log_.warn("refused a supervisor: {}", why);
       ++kept_out_.refused;
-      co_await refuse(channel, {std::move(why), link_.term()});
+      Refused refused{std::move(why), link_.term()};
+      co_await refuse(channel, std::move(refused));
       co_return;
     }
     attach(channel, hello);
@@ -266,7 +267,7 @@ class Agent {
       if (processes_.acknowledged(id)) continue;  // nothing but output is left of it
       ProcessReport report;
       report.process = id;
-      report.pid = process->pid();
+      report.pid = process->is_running() ? process->pid() : 0;
       const auto& sent = process->mailbox.sent();
       report.said.assign(sent.begin(), sent.end());
       // An exit comes after all output: with output still to be sent, it follows that.

@@ -219,14 +219,15 @@ class Cluster {
   [[nodiscard]] std::int64_t true_wall() const;
 
   Random rng_;
-  Random damage_rng_;      ///< A generator of its own: it leaves seeds without damage unchanged.
-  Random group_rng_;       ///< The same for groups that restart.
-  Random notice_rng_;      ///< The same for hosts that go away.
-  Random order_rng_;       ///< The same for workers that wait in two orders.
-  Random second_rng_;      ///< The same for another master.
-  Random mode_rng_;        ///< The same for limits and kinds of jobs.
-  Random clock_rng_;       ///< The same for clocks and the journal's disk.
-  Duration wall_ahead_{};  ///< Of the true time.
+  Random damage_rng_;         ///< A generator of its own: it leaves seeds without damage unchanged.
+  Random group_rng_;          ///< The same for groups that restart.
+  Random notice_rng_;         ///< The same for hosts that go away.
+  Random order_rng_;          ///< The same for workers that wait in two orders.
+  Random second_rng_;         ///< The same for another master.
+  Random mode_rng_;           ///< The same for limits and kinds of jobs.
+  Random clock_rng_;          ///< The same for clocks and the journal's disk.
+  Duration wall_ahead_{};     ///< Of the true time.
+  bool has_stepped_ = false;  ///< The wall clock, since the last term began.
   bool is_disk_full_ = false;
   supervisor::JournalRoom room_;
   std::deque<JobEvent> waiting_;  ///< For the journal's room.

@@ -56,7 +56,7 @@ void Cluster::connect(std::size_t i) {
   std::vector<JobEvent> then;
   for (const auto& [id, index] : m.agent.processes) {
     const Process& p = processes_[index];
-    e.processes.push_back({id, static_cast<std::int32_t>(index), p.exit, {}});
+    e.processes.push_back({id, p.stalls ? 0 : static_cast<std::int32_t>(index) + 1, p.exit, {}});
     if (p.opened) then.emplace_back(FromWorker<OpenedKvStore>{WorkerId(id.id), {}});
     if (p.arrived) then.emplace_back(*p.arrived);
     if (p.listens)

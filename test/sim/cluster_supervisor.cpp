@@ -60,6 +60,8 @@ void Cluster::begin_supervisor() {
   if (records.empty()) accepted = options_.workers;
   watch_.emplace(format_host_worker(accepted), FileWatch::Options{});
   trace(2, term_.value, "supervisor begins term {}", term_);
+  // Nothing but a host's agent can tell then what is left.
+  if (std::exchange(has_stepped_, false)) checkers_->on_estimate();
   second_.seen = now_;
   second_.is_doubtful = false;
   decided_ = true_instant();
