@@ -113,10 +113,11 @@ void Cluster::tick(std::uint64_t life) {
     look_at_room();
     if (!alive_ || life != life_) return;
     feed(Tick{});
+    if (alive_ && life == life_)
+      checkers_->on_standstill(instant().at, stands_still(), standstill_shows());
     if (alive_ && life == life_ && !second_.has_lock && !second_.is_doubtful && !room_.is_out()) {
       checkers_->on_tick(true_instant(), everyone_waits(), keep_others_waiting());
       checkers_->on_servers_hang(instant().at, hanging_servers());
-      checkers_->on_standstill(instant().at, stands_still(), standstill_shows());
     }
     if (!second_.is_cut_off && !second_.has_lock && rng_.chance(0.3)) {
       flush_log(log_queue_.size());
@@ -372,7 +373,7 @@ void Cluster::act(const SealCheckpoint& e) {
 void Cluster::act(const Note& e) {
   trace(13, e.what.size(), "  - {}", e.text);
   if (e.line) events_queue_.push_back(e);
-  if (e.what == "standstill") checkers_->on_told_standstill(now_);
+  if (e.what == "standstill") checkers_->on_told_standstill(instant().at);
 }
 
 void Cluster::act(const End& e) {
