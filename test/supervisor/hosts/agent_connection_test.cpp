@@ -143,7 +143,7 @@ TEST_CASE("a host that says no agent is there is not asked again") {
 TEST_CASE("a refusing agent is told with its reason") {
   Linked l;
   l.link->attach(true);
-  const Term obeyed(GENERATE(0, 2, 3));
+  const Term obeyed(GENERATE(0U, 2U, 3U));
   l.connection(0).channel.send(Refused{"a later term was here", obeyed});
   REQUIRE(l.until([&] { return l.downs.size() == 1; }));
   CHECK_THAT(l.downs[0], Catch::Contains("a later term was here"));
