@@ -272,16 +272,17 @@ std::string gpus(const json& status, Detail detail) {
 /// That the shared volume stalls, or is slower than the output that comes.
 std::string volume(const json& status) {
   const json& volume = part(status, "volume");
+  std::string out;
   if (const double doubtful = number(volume, "lock_doubtful_s"); doubtful > 0)
-    return fmt::format("nothing is started: .dtlaunch/lock could not be read for {}\n",
-                       duration_text(doubtful));
+    out = fmt::format("nothing is started: .dtlaunch/lock could not be read for {}\n",
+                      duration_text(doubtful));
   if (const double stalled = number(volume, "stalled_s"); stalled >= 1)
-    return fmt::format("the shared volume has not answered for {}\n", duration_text(stalled));
+    return out + fmt::format("the shared volume has not answered for {}\n", duration_text(stalled));
   constexpr double kSlow = 5;
   const double age = number(volume, "queue_age_s");
-  if (age < kSlow) return "";
-  return fmt::format("the shared volume is slow: output waits {} before it is written\n",
-                     duration_text(age));
+  if (age < kSlow) return out;
+  return out + fmt::format("the shared volume is slow: output waits {} before it is written\n",
+                           duration_text(age));
 }
 
 /// A list of hosts: one by one, or a long one as ranges: "n[1-500], n[501-900] x2".

@@ -95,7 +95,7 @@ expect_status 0
 expect_output long 'is too long for them, whose paths have at most 107 characters'
 
 say "standard input"
-cat train.py | dtlaunch -n 1 -s 0 sh -c 'cat; echo "read nothing from $0"' -- >"$T/input.out" 2>&1 || fail "$(output input)"
+echo hello | dtlaunch -n 1 -s 0 sh -c 'cat; echo "read nothing from $0"' -- >"$T/input.out" 2>&1 || fail "$(output input)"
 expect_output input 'localhost\] read nothing'
 ! grep -q hello "$T/input.out" || fail "a worker got dtlaunch's input"
 run input dtlaunch -n 1 -s 0 echo -  # of /dev/null nothing is expected
