@@ -108,8 +108,7 @@ class Agent {
     if (auto why = objection(hello); !why.empty()) {
       log_.warn("refused a supervisor: {}", why);
       ++kept_out_.refused;
-      Refused refused{std::move(why), link_.term()};
-      co_await refuse(channel, std::move(refused));
+      co_await refuse(channel, std::move(why));
       co_return;
     }
     attach(channel, hello);
@@ -138,8 +137,8 @@ class Agent {
     log_.warn("supervisor link dropped: {}", why.message);
   }
 
-  awaitable<void> refuse(Channel channel, Refused refused) {
-    channel->send(refused);
+  awaitable<void> refuse(Channel channel, std::string why) {
+    channel->send(Refused{std::move(why), link_.term()});
     asio::steady_timer deadline(executor_, kFarewellDeadline);
     using namespace asio::experimental::awaitable_operators;
     auto race = channel->flush() || deadline.async_wait(tok);

@@ -289,7 +289,9 @@ TEST_CASE("agent: a file of a take-over that is none counts as absent", "[agent]
   const std::string file = fs::path(site.socket()).replace_extension(".term").string();
   first->send(Shutdown{0, false});
   REQUIRE(site.wait([&] { return first->ended && site.guard_pid() == 0; }));
-  fs::create_directories(fs::path(file).parent_path());
+  const fs::path folder = fs::path(file).parent_path();
+  fs::create_directories(folder);
+  fs::permissions(folder, fs::perms::owner_all);
   SECTION("garbage") { std::ofstream(file) << "9 and more\n"; }
   SECTION("torn") { std::ofstream(file) << "9"; }
   SECTION("a link") {
