@@ -112,3 +112,11 @@ dtctl status | grep -q 'others have changed it: what they left is .*host_worker_
 worker_log once "$T/w0.jsonl"
 worker_log waits "$T/w0.jsonl" 2
 end_job
+
+say "the tutorial's edit takes out one host"
+mkdir "$T/tutorial"
+cd "$T/tutorial"
+printf '10.0.1.%s\n' 9 90 99 >host_worker
+echo 110.0.1.9 >>host_worker
+eval "$(sed -n 's/^    \(sed -i .* host_worker\)$/\1/p' "$DT_SOURCE/packaging/doc/tutorial.md")"
+[ "$(tr '\n' ' ' <host_worker)" = "10.0.1.90 10.0.1.99 110.0.1.9 " ] || fail "it leaves $(cat host_worker)"
