@@ -170,14 +170,18 @@ void Cluster::plan_group() {
   options_.servers.clear();
   options_.checkpoint_every = 0;
   options_.checkpoint_interval = {};
-  const auto workers = options_.workers.size();
-  if (group_rng_.chance(0.3))
-    options_.limits.least = static_cast<std::uint32_t>(group_rng_.between(1, workers));
-  if (group_rng_.chance(0.3))
-    options_.limits.most = static_cast<std::uint32_t>(workers + group_rng_.between(0, 2));
-  options_.min_workers_timeout = group_rng_.time(20s, 100s);
+  plan_limits(group_rng_, 0.3, 0.3);
   faults_.worker_fails = group_rng_.chance(0.7) ? 0.2 : 0;
   faults_.unkillable = group_rng_.chance(0.2) ? 0.05 : 0;
+}
+
+void Cluster::plan_limits(Random& rng, double least, double most) {
+  const auto workers = options_.workers.size();
+  if (rng.chance(least))
+    options_.limits.least = static_cast<std::uint32_t>(rng.between(1, workers));
+  if (rng.chance(most))
+    options_.limits.most = static_cast<std::uint32_t>(workers + rng.between(0, 2));
+  options_.min_workers_timeout = rng.time(20s, 100s);
 }
 
 void Cluster::plan_modes() {
@@ -185,12 +189,7 @@ void Cluster::plan_modes() {
     faults_.never_runs = mode_rng_.chance(0.2) ? 0.05 : 0;
     return;
   }
-  const auto workers = options_.workers.size();
-  if (mode_rng_.chance(0.15))
-    options_.limits.least = static_cast<std::uint32_t>(mode_rng_.between(1, workers));
-  if (mode_rng_.chance(0.1))
-    options_.limits.most = static_cast<std::uint32_t>(workers + mode_rng_.between(0, 2));
-  options_.min_workers_timeout = mode_rng_.time(20s, 100s);
+  plan_limits(mode_rng_, 0.15, 0.1);
   options_.is_adopted = mode_rng_.chance(0.05);
   options_.is_elastic = !mode_rng_.chance(0.05);
 }

@@ -64,6 +64,8 @@ class Cluster {
   void plan();
   /// What differs where workers restart as a group.
   void plan_group();
+  /// --min-workers and --max-workers, each with its chance.
+  void plan_limits(Random& rng, double least, double most);
   /// Limits of workers, jobs that are adopted or not elastic; processes that never run.
   void plan_modes();
   std::size_t machine(const Host& host);
