@@ -9,7 +9,7 @@
 namespace dt {
 namespace {
 
-/// People are told after this at the latest.
+/// A standstill that lasts so long becomes an event, however long --hang-timeout is.
 constexpr Duration kToldAfter = std::chrono::seconds(30);
 /// Workers that a message names.
 constexpr std::size_t kNamed = 8;

@@ -430,8 +430,8 @@ struct WaitingFor {
   /// The key's number if it waits for no key: at the barrier, or for keys to be created.
   static constexpr KeyId kNoKey{0xffffffff};
   WorkerId worker;
-  KeyId key;               ///< Of those that it waits for here, the lowest.
-  WorkerId lacks;          ///< The lowest of the workers that are missing there.
+  KeyId key;               ///< The lowest key in which it waits here.
+  WorkerId lacks;          ///< The missing worker with the lowest id.
   std::uint32_t more = 0;  ///< How many others are missing.
   friend bool operator==(const WaitingFor&, const WaitingFor&) = default;
 };

@@ -226,7 +226,7 @@ class Server::Loop final : public Answers {
   static constexpr std::size_t kMaxQueued = std::size_t{256} << 20;
   /// Answers of this size are sent at once; smaller ones together when there is no more to read.
   static constexpr std::size_t kSendAtOnce = std::size_t{64} << 10;
-  /// Without a request for so long, a loop says who waits for whom.
+  /// A loop reports its waits (Traffic::waits) after so long without a request.
   static constexpr Duration kStill = std::chrono::seconds(1);
   /// Requests for each loop that a worker may have unanswered; it has one or two.
   static constexpr std::size_t kMostHandedOver = 64;

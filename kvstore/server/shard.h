@@ -122,7 +122,7 @@ class Shard {
   /// others. Checks only a few rounds for the former: if nothing moves, each of them waits for a
   /// worker that hangs.
   void add_debts(std::set<WorkerId>& owing, std::set<WorkerId>& waiting) const;
-  /// Members that wait here, and for whom: at most kMostWaits, each key's first. Costs more than
+  /// The waits of members in this shard: at most kMostWaits, one for each key. It costs more than
   /// add_debts(): for when nothing moves.
   [[nodiscard]] std::vector<WaitingFor> waits() const;
   /// Since the last call.

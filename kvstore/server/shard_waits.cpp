@@ -1,4 +1,4 @@
-// Who waits in a shard, and for whom.
+// The waits of workers in a shard's open rounds.
 #include <algorithm>
 #include <map>
 

@@ -62,7 +62,7 @@ class Pace {
 
   std::map<WorkerId, Mark> latest_;
   std::optional<Window> window_;
-  std::map<WorkerId, Share> shares_;  ///< Of the last whole window.
+  std::map<WorkerId, Share> shares_;  ///< What each worker did in the last complete window.
   std::optional<Slowest> slowest_;
   std::optional<double> balance_;
 };
