@@ -34,7 +34,7 @@ some_epochs 1
 from=$(($(epoch) + 1))
 dtctl leave "${hosts[2]}" --in 1m --why 'spot reclaim' >"$T/leave.out"
 dtctl why "${hosts[2]}" >"$T/why.out"
-expect_output why 'LEAVING: it goes away in 5[0-9] s \(spot reclaim\): its worker\(s\) leave at the next epoch'
+expect_output why 'LEAVING: it goes away in (1 min 00|5[0-9]) s \(spot reclaim\): its worker\(s\) leave at the next epoch'
 changed "ADDED $(name 2)" "REMOVED $(name 2)"
 happens worker_removed 'notice: spot reclaim'
 happens host_left
