@@ -44,6 +44,7 @@ UNFINISHED = re.compile(r"\b(?:" + "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "
 VERSIONED = re.compile(r"dt(?:launch|kv)\w*(?:-[a-z]+)?[-_]v?(\d+\.\d+\.\d+)(-py3-none-)?|find_package\(dtlaunch \d"
                        r"|^\s*version\s*=\s*[\"']\d")
 CUT_NAME = re.compile(r'\bTEST_CASE\w*\(.*"[^"]*;[^"]*"')
+PLURAL = re.compile(r'"[^"]*[a-z]\(e?s\)')
 NOISE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.S)
 TEXT = (".py", ".sh", ".md", ".txt", ".cmake", ".json", ".in", ".service", ".1", ".yml") + CPP
 
@@ -87,6 +88,8 @@ def reasons(name, text, version):
             yield number, "trailing blanks"
         if CUT_NAME.search(line):
             yield number, "a semicolon in a test's name: CMake cuts the name there, and ctest runs nothing"
+        if PLURAL.search(line) and name.endswith(CPP + (".py",)) and not name.startswith("test/"):
+            yield number, "a number and its noun agree: count_text()"
         if "flush=True" in line and name.startswith(SHOWN):
             yield number, "flush=True: dtlaunch sets PYTHONUNBUFFERED, and people copy what stands here"
         for found in VERSIONED.finditer(line):

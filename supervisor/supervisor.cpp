@@ -12,6 +12,7 @@
 #include <random>
 #include <utility>
 
+#include "core/base/quantity.h"
 #include "core/files/hosts.h"
 #include "core/job/boundary.h"
 #include "core/job/goodput.h"
@@ -531,11 +532,11 @@ class Loop final : public Supervisor {
       case OutputDelay::News::kBegins:
         return act(Note{
             Note::Kind::kFailure, "output_delayed",
-            fmt::format("the shared volume is slow: {:.1f} MB of output wait to be written to {} "
-                        "file(s), the oldest for {:.0f} s; who writes more waits, unless the "
+            fmt::format("the shared volume is slow: {:.1f} MB of output for {} wait to be written, "
+                        "the oldest for {:.0f} s; who writes more waits, unless the "
                         "volume takes nothing at all: then the oldest is dropped",
-                        static_cast<double>(waiting.output_bytes) / 1e6, waiting.appends,
-                        seconds(waiting.output_age))});
+                        static_cast<double>(waiting.output_bytes) / 1e6,
+                        count_text(waiting.appends, "file"), seconds(waiting.output_age))});
       case OutputDelay::News::kOver:
         return act(Note{Note::Kind::kInfo, "output_caught_up",
                         "output is written to the shared volume without delay again"});

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "core/base/quantity.h"
+
 namespace dt {
 
 bool Checkpoints::is_due(Epoch epoch) const {
@@ -55,8 +57,8 @@ void Checkpoints::sealed(const CheckpointSealed& e) {
     job_.record(CheckpointTimed{what.epoch, job_.wall_ns() - age.count(),
                                 static_cast<std::uint64_t>(took.count()), bytes});
   job_.note(Note::kInfo, "checkpoint_taken",
-            fmt::format("checkpoint of epoch {}: {} file(s), {:.1f} MB", what.epoch,
-                        what.files.size(), static_cast<double>(bytes) / 1e6));
+            fmt::format("checkpoint saved at the start of epoch {} ({})", what.epoch,
+                        bytes_text(static_cast<double>(bytes))));
 }
 
 void Checkpoints::place_seen(const CheckpointPlaceSeen& e, const std::set<Host>& server_hosts) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/quantity.h"
 #include "core/job/notes.h"
 #include "core/job/retry.h"
 #include "core/protocol/exit_code.h"
@@ -70,8 +71,8 @@ void GroupRestart::stop_if_due() {
     pending_reason_ = fmt::format("the group is to restart ({}): {}", changes, why);
   };
   if (next.size() < least())
-    wait(fmt::format("it would have {} of at least {} worker(s) (--min-workers)", next.size(),
-                     least()));
+    wait(fmt::format("it would have {} of at least {} (--min-workers)", next.size(),
+                     count_text(least(), "worker")));
   else if (!all_run())
     wait("the present one still starts");
   else if (!a_host_leaves() && job_.now() - edited_at_ < job_.options.change_settle)
@@ -86,7 +87,7 @@ void GroupRestart::stop_after_death(const Worker& dead) {
   if (dead.left_with_host)
     return stop(fmt::format("{} has left", dead.host), has_lived() ? 0 : futile_, {});
   const std::uint32_t futile = has_lived() ? 0 : futile_ + 1;
-  const std::string why = fmt::format("worker {} on {} died ({})", dead.id, dead.host, dead.why);
+  const std::string why = fmt::format("worker {} on {} {}", dead.id, dead.host, dead.why);
   if (futile > job_.options.max_restarts)
     return job_.end(kExitNoProgress,
                     fmt::format("{} restarts of the group in a row and no group that lived for "
@@ -100,7 +101,7 @@ void GroupRestart::stop_after_death(const Worker& dead) {
 void GroupRestart::stop(std::string why, std::uint32_t futile, Duration delay) {
   job_.record(GroupStops{why, futile});
   job_.note(Note::kInfo, "group_stops",
-            fmt::format("the group restarts: {}; its worker(s) get TERM, and KILL after {:.0f} s "
+            fmt::format("the group restarts: {}; its workers get TERM, and KILL after {:.0f} s "
                         "(--leave-timeout)",
                         why, seconds(job_.options.leave_timeout)));
   lost_time_.group_stops();
@@ -162,7 +163,7 @@ void GroupRestart::begin_if_due() {
     pending_reason_ = fmt::format("the group restarts ({}): {}", why_, why);
   };
   if (const auto left = alive(); !left.empty())
-    return wait(fmt::format("worker(s) {} have not ended", fmt::join(left, ", ")));
+    return wait(fmt::format("not ended yet: {}", workers_text(left)));
   if (ends_without_hosts()) return;
   const std::vector<Host> next = next_group(false);
   const bool are_too_few = next.size() < least();
@@ -171,8 +172,8 @@ void GroupRestart::begin_if_due() {
     wait("hosts are being prepared");
   } else if (are_too_few) {
     if (!below_least_since_) below_least_since_ = job_.now();
-    wait(fmt::format("{} of at least {} worker(s) have a host (--min-workers)", next.size(),
-                     least()));
+    wait(fmt::format("it has a host for {} of at least {} (--min-workers)", next.size(),
+                     count_text(least(), "worker")));
   } else if (job_.is_doubtful) {
     wait("the folder's lock cannot be read");
   } else if (job_.now() < not_before_) {
@@ -209,8 +210,8 @@ void GroupRestart::begin_group(const std::vector<Host>& next) {
   servers_.tell_commit();
   pending_reason_.clear();
   job_.note(Note::kCommit, "group_began",
-            fmt::format("generation {}: the group begins again with {} worker(s), restart {}",
-                        r.generation, next.size(), job_.group_restarts),
+            fmt::format("the group begins again with {}, restart {}",
+                        count_text(next.size(), "worker"), job_.group_restarts),
             {}, {}, {{"restarts", job_.group_restarts}});
   for (Note& changed : change_notes(r)) job_.add(std::move(changed));
 }

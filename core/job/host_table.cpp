@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/lookup.h"
+#include "core/base/quantity.h"
 #include "core/protocol/exit_code.h"
 
 namespace dt {
@@ -148,28 +149,29 @@ void HostTable::member_died(const Host& host, Time then, std::uint32_t budget) {
   h.given_up = h.restarts.count() > budget;
 }
 
-void HostTable::restart_later(const Host& host, WorkerId worker, const std::string& reason,
+void HostTable::restart_later(const Host& host, WorkerId worker, const std::string& death,
                               std::uint32_t budget) {
   const HostState& h = at(host);
   const Duration delay = delay_before_retry(host, h.restarts.count());
   if (!h.given_up) cool_for(host, delay);
-  note_death(host, worker, reason, budget, delay);
+  note_death(host, worker, death, budget, delay);
 }
 
-void HostTable::note_death(const Host& host, WorkerId worker, const std::string& reason,
+void HostTable::note_death(const Host& host, WorkerId worker, const std::string& death,
                            std::uint32_t budget, std::optional<Duration> delay) {
   HostState& h = change(host);
-  h.why = fmt::format("worker {}: {}", worker, reason);
+  h.why = fmt::format("worker {} {}", worker, death);
+  h.last_death = h.why;
   h.check = "run";
   if (h.given_up)
     return job_.note(Note::kFailure, "host_given_up",
-                     fmt::format("{} is given up after {} restart(s): worker {}: {}", host, budget,
-                                 worker, reason),
+                     fmt::format("{} is given up after {}: worker {} {}", host,
+                                 count_text(budget, "restart"), worker, death),
                      host, worker);
-  const std::string when = delay ? fmt::format(" in {:.1f} s", seconds(*delay)) : "";
+  const std::string when = delay ? fmt::format("in {:.1f} s", seconds(*delay)) : "with the group";
   job_.note(Note::kFailure, "worker_died",
-            fmt::format("worker {} on {} died ({}): restart {} of {}{}", worker, host, reason,
-                        h.restarts.count(), budget, when),
+            fmt::format("worker {} on {} {}; started again {} ({} of {})", worker, host, death,
+                        when, h.restarts.count(), budget),
             host, worker);
 }
 
@@ -197,6 +199,7 @@ void HostTable::wanted_less(const Host& host) {
   h.attempts = 0;
   h.restarts = {};
   h.given_up = false;
+  h.last_death.clear();
   h.cooling_until.reset();
 }
 

@@ -36,7 +36,8 @@ struct HostState {
   Failures restarts;           ///< Deaths of members here.
   std::optional<Time> cooling_until;
   bool given_up = false;
-  std::string why;  ///< Last failure.
+  std::string why;         ///< Last failure.
+  std::string last_death;  ///< Of a worker that was started again in this term; for people.
   /// What failed then: reach, preflight, prepare, start (until its first epoch), run.
   std::string check;
   std::optional<Time> told_at;  ///< When its last failure became an event.
@@ -97,12 +98,12 @@ class HostTable {
               bool is_final = false);
   /// A member died here then (JobContext::moment_of()); `budget`: the number of restarts.
   void member_died(const Host& host, Time then, std::uint32_t budget);
-  /// Notes the death, and sets the time of the restart.
-  void restart_later(const Host& host, WorkerId worker, const std::string& reason,
+  /// Notes the death (WorkerGone::death()), and sets the time of the restart.
+  void restart_later(const Host& host, WorkerId worker, const std::string& death,
                      std::uint32_t budget);
   /// Notes the death of a worker. `delay`: until its restart; nothing: the group restarts.
-  void note_death(const Host& host, WorkerId worker, const std::string& reason,
-                  std::uint32_t budget, std::optional<Duration> delay = {});
+  void note_death(const Host& host, WorkerId worker, const std::string& death, std::uint32_t budget,
+                  std::optional<Duration> delay = {});
   /// A new group has workers here.
   void group_began(const Host& host);
   /// One of its workers became a member.

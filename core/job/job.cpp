@@ -5,6 +5,7 @@
 #include <utility>
 #include <variant>
 
+#include "core/base/quantity.h"
 #include "core/job/context.h"
 #include "core/job/group_restart.h"
 #include "core/job/host_table.h"
@@ -151,8 +152,8 @@ struct Job::Parts {
     settle();
     const std::vector<Effect> late = job.take();
     if (late.empty()) return {};
-    return fmt::format("the step left {} effect(s) undone; the first is of type {}", late.size(),
-                       late.front().index());
+    return fmt::format("the step left {} undone; the first is of type {}",
+                       count_text(late.size(), "effect"), late.front().index());
   }
 
   // -------------------------------------------------------------- events

@@ -14,7 +14,7 @@ constexpr Duration kReturn = std::chrono::seconds(15);
 /// Between two records of the sums.
 constexpr Duration kSaveEvery = std::chrono::seconds(30);
 constexpr const char* kBelowLeast = "below-min-workers";
-/// A smaller sum gets no event.
+/// A smaller sum gets no event, nor one of less than a hundredth of the members' time.
 constexpr Duration kLeastNoted = std::chrono::milliseconds(50);
 /// Members always wait a moment for the slowest at the boundary: a sum of that cause alone gets an
 /// event from here on.
@@ -216,10 +216,10 @@ void LostTime::epoch_began_again(const std::string& why, std::optional<Epoch> fr
   if (!lost_servers_at_) return;
   const double took = seconds(job_.now() - *lost_servers_at_);
   lost_servers_at_.reset();
-  job_.note(Note::kCommit, "rolled_back",
-            fmt::format("generation {}: epoch {} begins again, {:.1f} s after {}",
-                        job_.boundary.generation(), *job_.boundary.epoch(), took, why),
-            {}, {}, {{"recovery_s", took}, {"from_epoch", from.value_or(Epoch(0)).value}});
+  job_.note(
+      Note::kCommit, "rolled_back",
+      fmt::format("epoch {} begins again, {:.1f} s after {}", *job_.boundary.epoch(), took, why),
+      {}, {}, {{"recovery_s", took}, {"from_epoch", from.value_or(Epoch(0)).value}});
 }
 
 void LostTime::released(WorkerId worker) {
@@ -263,7 +263,10 @@ void LostTime::report() {
   Duration sum{};
   for (const auto& [cause, time] : unreported_) sum += time;
   const bool is_slowness = unreported_.size() == 1 && unreported_.count(kBoundary) == 1;
-  if (sum < (is_slowness ? kLeastSlowness : kLeastNoted)) return;
+  pass();
+  const Duration all = sums_.total() - noted_total_;
+  if (sum < (is_slowness ? kLeastSlowness : kLeastNoted) || sum * 100 < all) return;
+  noted_total_ = sums_.total();
   Note lost{Note::kMeasure, "time_lost", fmt::format("{:.3f} worker-seconds lost:", seconds(sum))};
   for (const auto& [cause, time] : unreported_) {
     lost.text += fmt::format(" {} {:.3f}", cause, seconds(time));

@@ -111,6 +111,7 @@ class LostTime {
   JobContext& job_;
   Goodput sums_;
   std::map<std::string, Duration> unreported_;
+  Duration noted_total_{};  ///< The members' time at the last note.
   std::optional<Time> saved_at_;
   std::map<WorkerId, Time> arrived_;
   std::map<WorkerId, Time> stood_until_;  ///< By stands(), counted up to then.

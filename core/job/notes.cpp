@@ -1,6 +1,7 @@
 #include "core/job/notes.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace dt {
 
@@ -30,20 +31,26 @@ std::vector<Note> change_notes(const Record& record) {
                         id.value - b->first.value, b->workers.size()));
       else
         add("worker_removed", id, line,
-            fmt::format("worker {} on {} is removed (the group began again without it)", id,
-                        line.host));
+            fmt::format("worker {} on {} is no member any more (the group began again without it)",
+                        id, line.host));
     }
   } else if (const auto* g = std::get_if<WorkerGone>(&record)) {
     for (const LogLine& line : g->log)
       add("worker_removed", g->worker, line,
-          fmt::format("worker {} on {} is removed ({})", g->worker, line.host, g->reason()));
+          fmt::format("worker {} on {} is no member any more ({})", g->worker, line.host,
+                      g->reason()));
   } else if (const auto* l = std::get_if<MemberLeft>(&record)) {
     for (const LogLine& line : l->log)
       add("worker_removed", l->worker, line,
-          fmt::format("worker {} on {} is removed (exited: exit code 0 while others go on)",
-                      l->worker, line.host));
+          fmt::format(
+              "worker {} on {} is no member any more (exited: exit code 0 while others go on)",
+              l->worker, line.host));
   }
   return notes;
+}
+
+std::string workers_text(const std::vector<WorkerId>& ids) {
+  return fmt::format("worker{} {}", ids.size() == 1 ? "" : "s", fmt::join(ids, ", "));
 }
 
 }  // namespace dt

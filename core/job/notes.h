@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/base/id.h"
@@ -13,6 +14,9 @@ namespace dt {
 
 /// One note for each line of host_worker_log that the record calls for, in their order.
 [[nodiscard]] std::vector<Note> change_notes(const Record& record);
+
+/// "worker 3", "workers 3, 4".
+[[nodiscard]] std::string workers_text(const std::vector<WorkerId>& ids);
 
 /// A change of an earlier term, with the view that followed it.
 struct PastChange {

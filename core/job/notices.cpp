@@ -294,33 +294,33 @@ std::string Notices::outlook(const Host& host) const {
   if (!notice) return "";
   std::string out;
   const Membership& membership = workers_.membership();
-  if (membership.present(host) > 0)
-    out = workers_outlook(*notice);
+  if (const std::size_t present = membership.present(host); present > 0)
+    out = workers_outlook(*notice, present);
   else if (membership.anyone_runs_on(host))
-    out = "its worker(s) are leaving";
+    out = "what runs there is leaving";
   if (!servers_.serves(host)) return out;
   return out + (out.empty() ? "" : "; ") + servers_outlook(host, *notice);
 }
 
-std::string Notices::workers_outlook(const Notice& notice) const {
+std::string Notices::workers_outlook(const Notice& notice, std::size_t count) const {
   const Duration stop = until_stop(notice);
-  if (stop <= Duration{}) return "its worker(s) are being stopped";
-  if (ends_with_job(notice)) return "its worker(s) go on until the job ends";
+  const std::string who = count == 1 ? "its worker" : fmt::format("its {} workers", count);
+  if (stop <= Duration{}) return who + " will have ended soon: TERM has been sent";
+  if (ends_with_job(notice)) return who + " will go on until the job ends";
   const bool ever = stop != Duration::max();
-  const std::string at_last = ever ? fmt::format("stopped {}", in_text(stop)) : "kept";
   if (workers_.membership().nobody_stays())
-    return fmt::format(
-        "no other host has a worker: its worker(s) go on until another has, or are {}", at_last);
+    return fmt::format("no other host has a worker: {} will go on until another has{}", who,
+                       ever ? fmt::format(", or be stopped {}", in_text(stop)) : "");
   if (job_.restarts_group()) return "the group restarts without it";
   const auto next = clock_.left(job_.now());
   if (!next || !ever)
-    return fmt::format("its worker(s) leave at the next epoch{}",
-                       ever ? fmt::format(", or are stopped {}", in_text(stop)) : "");
+    return fmt::format("{} will leave at the next epoch{}", who,
+                       ever ? fmt::format(", or be stopped {}", in_text(stop)) : "");
   if (*next < stop)
-    return fmt::format("its worker(s) leave at the next epoch, in about {}",
+    return fmt::format("{} will leave at the next epoch, in about {}", who,
                        duration_text(seconds(*next)));
-  return fmt::format("the next epoch is too far away (about {}): its worker(s) are stopped {}",
-                     duration_text(seconds(*next)), in_text(stop));
+  return fmt::format("the next epoch is too far away (about {}): {} will be stopped {}",
+                     duration_text(seconds(*next)), who, in_text(stop));
 }
 
 std::string Notices::servers_outlook(const Host& host, const Notice& notice) const {

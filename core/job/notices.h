@@ -111,7 +111,7 @@ class Notices {
   void stop_due();
   void end_job(const Notice& notice, const std::string& what);
   [[nodiscard]] bool wants_checkpoint() const;
-  [[nodiscard]] std::string workers_outlook(const Notice& notice) const;
+  [[nodiscard]] std::string workers_outlook(const Notice& notice, std::size_t count) const;
   [[nodiscard]] std::string servers_outlook(const Host& host, const Notice& notice) const;
 
   JobContext& job_;

@@ -28,6 +28,12 @@ Result<Record> parse_as(const wire::Frame& frame) {
 
 }  // namespace
 
+std::string WorkerGone::death() const {
+  const std::string said = reason();
+  const bool is_own = said.starts_with(to_string(status));
+  return fmt::format("{} ({})", is_own ? "crashed" : "failed", said);
+}
+
 wire::Frame to_frame(const Record& record) {
   return std::visit(
       [](const auto& r) {

@@ -81,6 +81,9 @@ struct WorkerGone {
   std::vector<LogLine> log;
 
   [[nodiscard]] std::string reason() const { return why.empty() ? to_string(status) : why; }
+  /// What happened to it: "crashed (exit code 1: ValueError: no such batch)", "failed (no sign of
+  /// life for 3.0 s)".
+  [[nodiscard]] std::string death() const;
 };
 
 /// The agent incarnation that a host's processes belong to: another one later means they are dead.

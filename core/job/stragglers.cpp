@@ -9,7 +9,7 @@ namespace dt {
 namespace {
 
 std::string_view why_it_stalls(const Stragglers::Stall& stall) {
-  return stall.is_waited_for ? "while others wait for it" : "and gives no sign of life";
+  return stall.is_waited_for ? "the others wait for it" : "it gives no sign of life";
 }
 
 }  // namespace
@@ -125,7 +125,7 @@ void Stragglers::warn(WorkerId worker, Stall& stall) {
   if (!is_half) return;
   stall.is_noted = true;
   job_.note(Note::kFailure, "worker_stalls",
-            fmt::format("worker {} on {} does nothing for {:.1f} s {} ({}); it counts as dead in "
+            fmt::format("worker {} on {}: no step for {:.1f} s; {} ({}); it counts as dead in "
                         "{:.1f} s (--hang-timeout)",
                         worker, host, seconds(stall.lasted), why_it_stalls(stall),
                         last_position(worker), seconds(left)),
@@ -139,7 +139,7 @@ void Stragglers::stop(WorkerId worker) {
   job_.note(
       Note::kFailure, "worker_hung",
       fmt::format(
-          "worker {} on {} hangs: nothing for {:.1f} s {} ({}; {}); it is stopped and "
+          "worker {} on {} hangs: no step for {:.1f} s; {} ({}; {}); it is stopped and "
           "counts as dead (--hang-timeout)",
           worker, host, seconds(job_.options.hang_timeout), why_it_stalls(stall),
           last_position(worker),

@@ -4,19 +4,11 @@
 #include <set>
 #include <utility>
 
+#include "core/base/quantity.h"
 #include "core/job/notes.h"
 #include "core/protocol/exit_code.h"
 
 namespace dt {
-namespace {
-
-/// "0, 3, 4"
-std::string join_ids(const std::vector<WorkerId>& ids) {
-  return fmt::format("{}", fmt::join(ids, ", "));
-}
-
-}  // namespace
-
 void Views::shrink() {
   if (job_.ending || job_.initial() || !job_.boundary.has_lost_contributor()) return;
   std::vector<WorkerId> live;
@@ -42,13 +34,12 @@ void Views::shrink() {
     // At the end members leave one after the other: that needs no note.
     if (!job_.finishing())
       job_.note(Note::kCommit, "shrunk",
-                fmt::format("generation {}: epoch {} goes on with worker(s) {}", c.generation,
-                            c.epoch, join_ids(live)));
+                fmt::format("epoch {} goes on with {}", c.epoch, workers_text(live)));
   } else {
     job_.note(Note::kCommit, "nobody_left",
-              fmt::format("generation {}: no member is alive; epoch {} starts again with the first "
-                          "worker that is ready",
-                          c.generation, c.epoch));
+              fmt::format("no member is alive; epoch {} starts again with the first worker that is "
+                          "ready",
+                          c.epoch));
   }
 }
 
@@ -86,7 +77,9 @@ void Views::cross_boundary() {
 
 std::string Views::pending_reason() const {
   if (!awaits_arrivals_) return pending_reason_;
-  return fmt::format("the boundary waits for worker(s) {}", join_ids(job_.boundary.missing()));
+  const auto missing = job_.boundary.missing();
+  return fmt::format("{} {} not come to it", workers_text(missing),
+                     missing.size() == 1 ? "has" : "have");
 }
 
 bool Views::waits_for_end(const Plan& plan) {
@@ -107,7 +100,7 @@ bool Views::waits_for_more(const Plan& plan, Epoch next) {
       job_.boundary.contributors().size() + plan.joins.size() - plan.leaves.size();
   if (members >= least) return false;
   pending_reason_ =
-      fmt::format("{} of at least {} worker(s) are there (--min-workers)", members, least);
+      fmt::format("it has {} of at least {} (--min-workers)", members, count_text(least, "worker"));
   if (job_.boundary.below_least_since()) return true;
   job_.boundary.waits_for_members(job_.now());
   job_.note(Note::kFailure, "below_min_workers",
@@ -170,10 +163,18 @@ Committed Views::committed(Epoch epoch, const Plan& plan, bool saves) const {
 }
 
 void Views::note_committed(const Committed& c, const Plan& plan) {
-  std::string text = fmt::format("generation {}: epoch {} begins with {} worker(s)", c.generation,
-                                 c.epoch, c.members.size());
-  if (!plan.joins.empty()) text += fmt::format(", joined: {}", join_ids(plan.joins));
-  if (!plan.leaves.empty()) text += fmt::format(", leaving: {}", join_ids(plan.leaves));
+  std::string text =
+      fmt::format("epoch {} begins with {}", c.epoch, count_text(c.members.size(), "worker"));
+  std::string_view before = ": ";
+  const auto add = [&](const std::vector<WorkerId>& ids, std::string_view have) {
+    if (ids.empty()) return;
+    const Worker* only = ids.size() == 1 ? workers_.find(ids.front()) : nullptr;
+    text += fmt::format("{}{}{} {} {}", before, workers_text(ids),
+                        only ? fmt::format(" ({})", only->host) : "", only ? "has" : "have", have);
+    before = ", ";
+  };
+  add(plan.joins, "joined");
+  add(plan.leaves, "left");
   job_.note(Note::kCommit, "committed", text);
   for (Note& added : change_notes(c)) job_.add(std::move(added));
 }

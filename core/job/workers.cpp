@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/quantity.h"
 #include "core/job/notes.h"
 #include "core/protocol/exit_code.h"
 
@@ -19,8 +20,8 @@ void Workers::file_accepted(const HostsAccepted& e) {
   if (are_same_lines(e.hosts, membership_.file())) return;
   for (const Host& host : membership_.refused_removals(e.hosts))
     job_.note(Note::kRefusal, "base_host_kept",
-              fmt::format("{} is a host of the initial launch: its {} worker(s) stay", host,
-                          membership_.base_count(host)),
+              fmt::format("{} is a host of the initial launch and keeps its {}", host,
+                          count_text(membership_.base_count(host), "worker")),
               host);
   job_.record(FileTaken{membership_.last_edit().next(), e.hosts});
   job_.note(Note::kInfo, "file_accepted",
@@ -188,19 +189,22 @@ void Workers::process_ended(const ProcessEnded& e) {
   const bool base_start = w->base && job_.initial();
   const bool newcomer = on_the_way(w->state) && !base_start;
   const bool member = w->state == WorkerState::kMember || base_start;
+  const bool is_restarted =
+      member && !job_.initial() && !status.clean() && !job_.finishing() && !leaves_with_host(*w);
   if (newcomer) {
     gone(id, status, fmt::format("ended before it joined: {}", reason));
     host_failed(host, "start", fmt::format("worker {} ended before it joined: {}", id, reason));
   } else {
     if (member && !status.clean()) lost_time_.member_died(job_.now());
     const bool never_began = e.never_ran && job_.restarts_group() && job_.group_restarts == 0;
-    gone(id, status, status.clean() ? "" : e.why);
+    const std::string why = status.clean() ? "" : e.why;
+    // The restart's note says it, too.
+    gone(id, status, why, is_restarted || (member && job_.restarts_group() && !status.clean()));
     if (never_began && !job_.ending)
       job_.end(status.shell_code(),
                fmt::format("worker {} on {} could not be started: {}", id, host, reason));
-    if (member && !job_.initial() && !status.clean() && !job_.finishing() &&
-        !leaves_with_host(*find(id)))
-      hosts_.restart_later(host, id, reason, restart_budget(host));
+    if (is_restarted)
+      hosts_.restart_later(host, id, WorkerGone{id, status, why, {}}.death(), restart_budget(host));
   }
 }
 
@@ -213,7 +217,7 @@ bool Workers::leaves_with_host(const Worker& worker) const {
   return job_.leaving.contains(worker.host) && (!job_.initial() || job_.restarts_group());
 }
 
-void Workers::gone(WorkerId worker, ExitStatus status, const std::string& why) {
+void Workers::gone(WorkerId worker, ExitStatus status, const std::string& why, bool is_told) {
   const Worker* known = find(worker);
   if (!known || known->state == WorkerState::kGone) return;
   const Worker w = *known;
@@ -234,6 +238,7 @@ void Workers::gone(WorkerId worker, ExitStatus status, const std::string& why) {
   for (Note& removed : change_notes(gone)) {
     if (w.state == WorkerState::kMember && job_.now() > w.since)
       removed.numbers.emplace_back("member_s", seconds(job_.now() - w.since));
+    if (is_told || w.state == WorkerState::kLeaving) removed.kind = Note::kMeasure;
     job_.add(std::move(removed));
   }
 }
@@ -448,7 +453,7 @@ void Workers::apply(const WorkerGone& r) {
   }
   sent_away_.erase(r.worker);
   advance(r.worker, WorkerEvent::kEnded);
-  w->why = r.reason();
+  w->why = r.death();
   w->left_with_host = leaves_with_host(*w);
   job_.boundary.forget(r.worker);
   lost_time_.gone(r.worker);

@@ -66,8 +66,8 @@ class Workers {
   bool advance(WorkerId worker, WorkerEvent event) {
     return membership_.advance(worker, event, job_.now());
   }
-  /// Journals the worker's end.
-  void gone(WorkerId worker, ExitStatus status, const std::string& why);
+  /// Journals the worker's end. `is_told`: another note tells people.
+  void gone(WorkerId worker, ExitStatus status, const std::string& why, bool is_told = false);
   /// The worker gets TERM, and KILL after `grace`: its host goes away. Its end is no failure.
   void send_away(WorkerId worker, Duration grace);
   [[nodiscard]] bool is_sent_away(WorkerId worker) const { return sent_away_.contains(worker); }

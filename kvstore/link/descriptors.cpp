@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "core/base/quantity.h"
 #include "core/base/result.h"
 
 namespace dt::kv {
@@ -47,9 +48,9 @@ std::string lacking_descriptors(std::uint64_t limit, std::uint32_t workers, std:
   const std::uint64_t needed = (std::uint64_t{workers} + 1) * loops + kOthers;
   if (limit >= needed) return {};
   return fmt::format(
-      "{} file descriptors are needed for {} worker(s) and {} loop(s), and the hard limit is {}: "
+      "{} file descriptors are needed for {} and {}, and the hard limit is {}: "
       "raise it (ulimit -Hn; limits.conf; LimitNOFILE= of a systemd unit)",
-      needed, workers, loops, limit);
+      needed, count_text(workers, "worker"), count_text(loops, "loop"), limit);
 }
 
 }  // namespace dt::kv

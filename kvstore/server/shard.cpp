@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/base/quantity.h"
 #include "kvstore/compute/compression.h"
 #include "kvstore/compute/reduce.h"
 #include "kvstore/protocol/layout.h"
@@ -586,8 +587,8 @@ std::string Shard::state_refusal(const data::Header& header, const Chunk& chunk)
   if (!context_.optimizer) return "no optimizer was set: there is no state of it";
   const unsigned wanted = header.flags & data::kSecondState ? 2 : 1;
   if (wanted > states_of(*context_.optimizer))
-    return fmt::format("the optimizer '{}' has {} state(s), not a state {}",
-                       to_string(*context_.optimizer), states_of(*context_.optimizer), wanted);
+    return fmt::format("the optimizer '{}' has {}, not a state {}", to_string(*context_.optimizer),
+                       count_text(states_of(*context_.optimizer), "state"), wanted);
   return {};
 }
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <fstream>
 
+#include "core/base/quantity.h"
 #include "core/preflight/judge.h"
 #include "core/preflight/report.h"
 #include "core/protocol/exit_code.h"
@@ -64,8 +65,8 @@ void print(const CheckRequest& request, const Findings& findings, const Verdict&
     return;
   }
   if (code != kExitOk) return void(std::fputs(preflight::table_text(verdict).c_str(), stderr));
-  fmt::print(stderr, "dtlaunch: preflight: {} host(s) are good ({:.1f} s)\n", verdict.hosts.size(),
-             took);
+  fmt::print(stderr, "dtlaunch: preflight: good: {} ({:.1f} s)\n",
+             count_text(verdict.hosts.size(), "host"), took);
   std::fputs(preflight::remarks_text(verdict).c_str(), stderr);
 }
 

@@ -16,6 +16,7 @@
 #include <set>
 #include <sstream>
 
+#include "core/base/quantity.h"
 #include "core/base/version.h"
 #include "core/protocol/exit_code.h"
 #include "io/descriptor_limit.h"
@@ -172,6 +173,8 @@ void print_plan(const io::JobSpec& spec) {
   if (!spec.servers.empty()) print_environment(spec, Role::kServer, spec.servers.front());
 }
 
+void print_line(const std::string& line) { fmt::print(stderr, "dtlaunch: {}\n", line); }
+
 int refuse(const Error& error, int exit_code) {
   fmt::print(stderr, "dtlaunch: {}\n", error.message);
   return exit_code;
@@ -189,7 +192,7 @@ std::string lacking_descriptors(const io::JobSpec& spec) {
   std::set<Host> hosts(spec.workers.begin(), spec.workers.end());
   hosts.insert(spec.servers.begin(), spec.servers.end());
   return io::lacking_descriptors(kBeside + kPerHost * hosts.size(),
-                                 fmt::format("a job of {} host(s)", hosts.size()));
+                                 "a job of " + count_text(hosts.size(), "host"));
 }
 
 /// Why a Python program may not find the package dtkv on the hosts; empty: it is brought there.
@@ -204,6 +207,13 @@ std::string lacking_package(const io::JobSpec& spec) {
          "an installation on the hosts";
 }
 
+/// After a stop that was asked for, how the job goes on; returns the exit code.
+int tell_way_on(const io::JobSpec& spec, int exit_code) {
+  if ((exit_code == kExitInterrupted || exit_code == kExitHostsGone) && can_go_on(spec))
+    print_line("go on: dtlaunch --resume " + shell_word(spec.job_dir));
+  return exit_code;
+}
+
 /// Names the job, writes its spec and runs it.
 int start(io::JobSpec spec) {
   for (const std::string& lacking : {lacking_descriptors(spec), lacking_package(spec)})
@@ -214,7 +224,7 @@ int start(io::JobSpec spec) {
   if (auto made = make_folders(spec); !made) return refuse(made.error());
   if (auto written = write_spec(spec); !written) return refuse(written.error(), kExitFailure);
   keep_programs(spec, bundle_files());
-  return run_job(spec).exit_code;
+  return tell_way_on(spec, run_job(spec).exit_code);
 }
 
 /// Stops what still runs of a job of another master, and takes its folder over. kExitOk, or why
@@ -256,13 +266,11 @@ std::optional<int> bring_to_end(const LastJob& job, bool take_over) {
     const auto [code, ordered] =
         run_job(spec, take_over ? SupervisorStart::kTakeOver : SupervisorStart::kAdopt);
     const bool goes_on = code != kExitJobRunning && (code == kExitServerLost || job.is_failing);
-    return goes_on ? ordered : std::optional(code);
+    return goes_on ? ordered : std::optional(tell_way_on(spec, code));
   }
   const int code = end_job_of_other_master(job, take_over);
   return code == kExitOk ? std::nullopt : std::optional(code);
 }
-
-void print_line(const std::string& line) { fmt::print(stderr, "dtlaunch: {}\n", line); }
 
 /// Stops what lives of a job that is left: two jobs of one folder never run at once. Nothing:
 /// another one may begin. Otherwise dtlaunch's exit code.

@@ -161,6 +161,19 @@ Result<std::map<std::string, std::string>> variables_of(const std::string& file)
   return out;
 }
 
+/// The newest first; the one that the job began with last.
+std::vector<std::pair<Epoch, std::string>> checkpoints_of(const io::JobSpec& spec) {
+  std::vector<std::pair<Epoch, std::string>> found;
+  std::error_code ec;
+  for (fs::directory_iterator it(io::checkpoints_dir(spec), ec), end; !ec && it != end;
+       it.increment(ec))
+    if (const auto epoch = io::checkpoint_epoch(it->path().filename().string()))
+      found.emplace_back(*epoch, it->path().string());
+  std::sort(found.begin(), found.end(), std::greater<>());
+  if (!spec.restore.empty()) found.emplace_back(Epoch(spec.restore_epoch), spec.restore);
+  return found;
+}
+
 }  // namespace
 
 Result<void> find_env_values(
@@ -318,17 +331,13 @@ Result<void> decide_end(LastJob& job, const std::string& why) {
   return {};
 }
 
+bool can_go_on(const io::JobSpec& spec) {
+  return spec.rules.on_change == OnChange::kRestart || !checkpoints_of(spec).empty();
+}
+
 Result<void> begin_with_checkpoint(io::JobSpec& spec,
                                    const std::function<void(std::string)>& report) {
-  const std::string folder = io::checkpoints_dir(spec);
-  std::vector<std::pair<Epoch, std::string>> found;
-  std::error_code ec;
-  for (fs::directory_iterator it(folder, ec), end; !ec && it != end; it.increment(ec))
-    if (const auto epoch = io::checkpoint_epoch(it->path().filename().string()))
-      found.emplace_back(*epoch, it->path().string());
-  std::sort(found.begin(), found.end(), std::greater<>());
-  if (!spec.restore.empty()) found.emplace_back(Epoch(spec.restore_epoch), spec.restore);
-  for (const auto& [epoch, path] : found) {
+  for (const auto& [epoch, path] : checkpoints_of(spec)) {
     const auto manifest = io::read_manifest(path);
     const auto whole = manifest
                            ? io::check_checkpoint(path, *manifest, report_progress(path, report))
@@ -344,7 +353,7 @@ Result<void> begin_with_checkpoint(io::JobSpec& spec,
   return fail(ErrorKind::kInvalid,
               "{}: no checkpoint is there to begin with: none was asked for (--checkpoint-every, "
               "--checkpoint-interval), or there was no place for one, as dtctl events says",
-              folder);
+              io::checkpoints_dir(spec));
 }
 
 }  // namespace dt::launcher

@@ -70,6 +70,10 @@ struct AutoResume {
 [[nodiscard]] bool was_ended_by_scheduler(const io::JobSpec& past, const io::JobSpec& next,
                                           const VariableOf& variable);
 
+/// The ended job has something to go on with, whole or not: a checkpoint, or the command's own
+/// snapshot (--on-change restart).
+[[nodiscard]] bool can_go_on(const io::JobSpec& spec);
+
 /// Makes the spec one that begins with the newest checkpoint that is undamaged: of this job, else
 /// the one it began with itself. Reads them whole. `report` gets a line for each that is passed
 /// over, and lines about the progress of a long check.

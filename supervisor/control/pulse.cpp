@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/base/quantity.h"
 #include "core/job/boundary.h"
 #include "core/job/checkpoints.h"
 #include "core/job/goodput.h"
@@ -16,10 +17,6 @@ constexpr std::size_t kBoundaries = 11;  ///< Ten epochs are averaged over.
 /// Shortest time of a rate: positions come about once a second.
 constexpr Duration kRateOver = std::chrono::seconds(5);
 constexpr Duration kSamplesOver = std::chrono::seconds(10);
-
-std::string plural(std::uint64_t n, std::string_view what) {
-  return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
-}
 
 }  // namespace
 
@@ -151,7 +148,8 @@ std::string Pulse::line(const Job& job, Time now, double uptime_s) const {
   };
   const auto& epoch = job.boundary().epoch();
   if (epoch) add(fmt::format("epoch {}", *epoch));
-  add(plural(job.boundary().contributors().size(), "worker"));
+  const std::size_t train = job.boundary().contributors().size();
+  if (train > 0) add(count_text(train, "worker"));
   if (!epoch) add("up " + duration_text(uptime_s));
   if (!job.opened()) add("no kvstore is open");
   if (const auto took = epoch_s()) add(fmt::format("{:.1f} s/epoch", *took));
@@ -162,7 +160,7 @@ std::string Pulse::line(const Job& job, Time now, double uptime_s) const {
                     age ? " (" + duration_text(*age) + " ago)" : ""));
   }
   if (const auto share = job.goodput().share()) add(fmt::format("goodput {:.1f} %", *share * 100));
-  if (restarts_ > 0) add(plural(restarts_, "restart"));
+  if (restarts_ > 0) add(count_text(restarts_, "restart"));
   return out;
 }
 

@@ -310,6 +310,7 @@ json hosts_json(const StatusInput& in) {
         {"cooling_until_s", is_cooling ? json(seconds(*h.cooling_until - in.now)) : json(nullptr)},
         {"given_up", h.given_up},
         {"why", h.why},
+        {"last_death", h.last_death},
         {"check", h.check},
         {"attempts", h.attempts},
         {"restarts", h.restarts.count()},

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/time.h"
+
 namespace dt::supervisor {
 
 /// The elements of the array `key` of `object`; none if it is missing or no array.
@@ -29,6 +31,16 @@ namespace dt::supervisor {
 [[nodiscard]] inline double number(const nlohmann::json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_number() ? found->get<double>() : 0;
+}
+
+/// Why a worker makes no step; empty: it stalls for less than `least` seconds.
+[[nodiscard]] inline std::string stall_text(const nlohmann::json& worker, double least) {
+  const auto stalls = worker.find("stalls");
+  if (stalls == worker.end() || !stalls->is_object() || number(*stalls, "for_s") < least) return "";
+  const std::string process = stalls->value("process", "");
+  return fmt::format("no step for {}{}{}", duration_text(number(*stalls, "for_s")),
+                     stalls->value("waited_for", false) ? "; the others wait for it" : "",
+                     process.empty() ? "" : "; " + process);
 }
 
 /// A change of the workers restarts all of them (--on-change restart): there are no boundaries.

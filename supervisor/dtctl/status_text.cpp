@@ -1,11 +1,13 @@
 #include "supervisor/dtctl/status_text.h"
 
+#include <array>
 #include <cctype>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "core/base/quantity.h"
 #include "core/base/time.h"
 #include "supervisor/dtctl/file_tail.h"
 #include "supervisor/dtctl/folded_table.h"
@@ -86,17 +88,12 @@ Cell why_of(const json& worker) {
     return {
         fmt::format("waits {} ({})", shown(waits, "text"), duration_text(number(waits, "for_s"))),
         0, "waits for others that wait"};
-  const json& stalls = part(worker, "stalls");
-  const double time = number(stalls, "for_s");
   const std::string slowest = shown(worker, "slowest");
-  if (time < kNews)
+  std::string stall = stall_text(worker, kNews);
+  if (stall.empty())
     return reason(slowest == "-" ? shown(worker, "why") : slowest, shown(worker, "host"));
-  const bool is_waited_for = shown(stalls, "waited_for") == "true";
-  const std::string process = shown(stalls, "process");
-  return {fmt::format("does nothing for {}{}{}", duration_text(time),
-                      is_waited_for ? " while others wait for it" : "",
-                      process == "-" ? "" : "; " + process),
-          0, is_waited_for ? "" : "does nothing"};
+  const bool is_waited_for = shown(part(worker, "stalls"), "waited_for") == "true";
+  return {std::move(stall), 0, is_waited_for ? "" : "no step"};
 }
 
 /// A member that the next epoch begins without is leaving already, for people.
@@ -108,12 +105,6 @@ std::string rate_text(double steps_per_s) { return fmt::format("{:.1f}", steps_p
 
 std::string milliseconds_text(double seconds) { return fmt::format("{:.3g} ms", seconds * 1e3); }
 std::string percent_text(double share) { return fmt::format("{:.0f} %", share * 100); }
-
-/// "812 MB", "3.4 GB".
-std::string memory_text(double bytes) {
-  const double mb = bytes / 1e6;
-  return mb < 1000 ? fmt::format("{:.0f} MB", mb) : fmt::format("{:.1f} GB", mb / 1000);
-}
 
 std::string ago_text(double seconds) { return duration_text(seconds) + " ago"; }
 
@@ -165,7 +156,7 @@ std::string workers(const json& status, Detail detail) {
                amount(progress, "samples_per_s", rate_text),
                amount(w, "own_step_s", milliseconds_text),
                amount(w, "waits_share", percent_text),
-               amount(w, "resident_bytes", memory_text),
+               amount(w, "resident_bytes", bytes_text),
                amount(w, "output_age_s", ago_text),
                {shown(w, "pid")},
                why_of(w)});
@@ -317,7 +308,9 @@ std::string host_file(const json& status, Detail detail) {
   const json& refused = part(file, "refused");
   if (refused.is_object())
     out += fmt::format("the present content is refused: {}\n", shown(refused, "why"));
-  out += fmt::format("host_worker_log has {} lines\n", shown(status, "log_lines"));
+  if (part(status, "log_lines").is_number())
+    out += fmt::format("host_worker_log has {}\n",
+                       count_text(static_cast<std::uint64_t>(number(status, "log_lines")), "line"));
   if (const std::string moved = shown(status, "log_foreign"); moved != "-")
     out += fmt::format("others have changed it: what they left is {}\n", moved);
   return out;
@@ -379,10 +372,50 @@ std::string fleet(const json& status) {
                      trouble == "-" ? "" : "; " + trouble);
 }
 
-/// When a host goes away.
-std::string when(const json& leaving) {
-  if (!part(leaving, "in_s").is_number()) return "at no set time";
-  return "in " + shown(leaving, "in_s", duration_text);
+/// The epoch, and what the workers do in it.
+std::string at_work(const json& status) {
+  struct Doing {
+    std::string_view verb;
+    std::uint64_t count = 0;
+  };
+  std::array all{Doing{restarts_group(status) ? "run" : "train"}, Doing{"start"}, Doing{"leave"},
+                 Doing{"end"}};
+  for (const json& w : items(status, "workers")) {
+    const std::string state = state_of(w);
+    const bool starts =
+        state == "SEEN" || state == "PREPARING" || state == "STARTING" || state == "WARM";
+    ++all[state == "MEMBER" ? 0 : starts ? 1 : state == "LEAVING" ? 2 : 3].count;
+  }
+  const char* key = restarts_group(status) ? "group_restarts" : "epoch";
+  std::string out = shown(status, key) == "-"
+                        ? ""
+                        : fmt::format("{} {}: ", restarts_group(status) ? "restart" : "epoch",
+                                      shown(status, key));
+  for (const Doing& one : all)
+    if (one.count > 0 || &one == all.data())
+      out += fmt::format("{}{} {}{}", &one == all.data() ? "" : ", ", one.count, one.verb,
+                         one.count == 1 ? "s" : "");
+  return out + "\n";
+}
+
+/// The lost time by cause; nothing below one per cent of all.
+std::string lost_time(const json& status) {
+  constexpr double kWorthTelling = 0.01;
+  const json& time = part(status, "goodput");
+  if (!time.is_object() || number(time, "share") > 1 - kWorthTelling) return "";
+  std::string out;
+  for (const auto& [cause, lost] : part(time, "lost_s").items())
+    if (lost.is_number() && lost.get<double>() >= 0.05)
+      out += fmt::format("{} {} {:.1f} s", out.empty() ? "" : ",", cause, lost.get<double>());
+  return fmt::format("lost of {:.0f} worker-seconds:{}\n", number(time, "worker_s"), out);
+}
+
+/// Who goes away, when, why, and what becomes of the workers.
+std::string leaving_text(const std::string& who, const json& leaving) {
+  if (!part(leaving, "in_s").is_number())
+    return fmt::format("{}: {} ({})\n", who, shown(leaving, "text"), shown(leaving, "why"));
+  return fmt::format("{}: in {} ({}): {}\n", who, shown(leaving, "in_s", duration_text),
+                     shown(leaving, "why"), shown(leaving, "text"));
 }
 
 std::string head(const json& status, Detail detail) {
@@ -393,11 +426,7 @@ std::string head(const json& status, Detail detail) {
                        shown(status, "supervisor_s", duration_text));
   if (const json& pulse = part(status, "pulse"); pulse.is_object())
     out += shown(pulse, "text") + "\n";
-  out +=
-      fmt::format("{} {}, generation {}, {} workers in the view, supervisor's term {}\n",
-                  restarts_group(status) ? "restart" : "epoch",
-                  shown(status, restarts_group(status) ? "group_restarts" : "epoch"),
-                  shown(status, "generation"), shown(status, "world_size"), shown(status, "term"));
+  if (part(status, "workers").is_array()) out += at_work(status);
   if (const json& back = part(status, "rolling_back"); back.is_object())
     out += fmt::format("going back to the checkpoint of epoch {}: {}\n", shown(back, "to_epoch"),
                        shown(back, "why"));
@@ -406,12 +435,10 @@ std::string head(const json& status, Detail detail) {
     out += fmt::format("{}{}\n", restarts_group(status) ? "" : "the next boundary waits: ",
                        shown(status, "waiting"));
   if (const json& leaving = part(status, "leaving"); leaving.is_object())
-    out += fmt::format("every host goes away {} ({}): {}\n", when(leaving), shown(leaving, "why"),
-                       shown(leaving, "text"));
+    out += leaving_text("every host goes away", leaving);
   for (const json& host : items(status, "hosts"))
     if (const json& leaving = part(host, "leaving"); leaving.is_object())
-      out += fmt::format("LEAVING {}: {} ({}): {}\n", shown(host, "host"), when(leaving),
-                         shown(leaving, "why"), shown(leaving, "text"));
+      out += leaving_text("LEAVING " + shown(host, "host"), leaving);
   if (const json& still = part(status, "standstill"); still.is_object())
     out += fmt::format("nothing has moved for {}: {}{}\n", shown(still, "for_s", duration_text),
                        shown(still, "text"),
@@ -419,8 +446,7 @@ std::string head(const json& status, Detail detail) {
                            ? fmt::format("; the job ends in {} (--hang-timeout)",
                                          shown(still, "ends_in_s", duration_text))
                            : "");
-  if (const json& goodput = part(status, "goodput"); goodput.is_object())
-    out += fmt::format("goodput {}\n", shown(goodput, "text"));
+  out += lost_time(status);
   if (const json& balance = part(status, "balance"); balance.is_object())
     out += fmt::format("balance {}\n", shown(balance, "text"));
   out += fleet(status);

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/base/quantity.h"
 #include "supervisor/dtctl/file_tail.h"
 #include "supervisor/dtctl/status_items.h"
 
@@ -109,6 +110,7 @@ std::string worker_line(const json& worker) {
   std::string line = fmt::format("worker {:.0f}: {} ({})", number(worker, "id"), state, what);
   if (const std::string why = text(worker, "why"); !why.empty()) line += "; " + why;
   if (const std::string slowest = text(worker, "slowest"); !slowest.empty()) line += "; " + slowest;
+  if (const std::string stall = stall_text(worker, 3); !stall.empty()) line += "; " + stall;
   if (const auto waits = worker.find("waits"); waits != worker.end() && waits->is_object())
     line += fmt::format("; it waits {}, and all others wait, too ({})", text(*waits, "text"),
                         duration_text(number(*waits, "for_s")));
@@ -125,7 +127,8 @@ Result<std::string> why_text(std::string_view status_json, const Host& wanted) {
   const std::string name = text(*host, "host");
   const double count = number(*host, "wanted");
   std::string out =
-      fmt::format("{}: {:.0f} worker(s) wanted, {}\n", name, count, host_state(*host));
+      fmt::format("{}: {} wanted, {}\n", name,
+                  count_text(static_cast<std::uint64_t>(count), "worker"), host_state(*host));
   const double beyond = number(*host, "beyond_limit");
   if (beyond > 0)
     out += fmt::format(
@@ -135,12 +138,14 @@ Result<std::string> why_text(std::string_view status_json, const Host& wanted) {
   if (const auto leaving = host->find("leaving"); leaving != host->end() && leaving->is_object()) {
     const bool has_deadline = leaving->contains("in_s") && leaving->at("in_s").is_number();
     const std::string when =
-        has_deadline ? "in " + duration_text(number(*leaving, "in_s")) : "at no set time";
-    out += fmt::format("LEAVING: it goes away {} ({}): {}. It stays by: dtctl leave {} --cancel\n",
-                       when, text(*leaving, "why"), text(*leaving, "text"), name);
+        has_deadline ? fmt::format("it goes away in {}, ", duration_text(number(*leaving, "in_s")))
+                     : "";
+    out += fmt::format("LEAVING: {}{} ({}). It stays by: dtctl leave {} --cancel\n", when,
+                       text(*leaving, "text"), text(*leaving, "why"), name);
   } else if (number(*host, "empty_places") > 0) {
-    out += fmt::format("{:.0f} place(s) stay empty. To fill them: dtctl add {}\n",
-                       number(*host, "empty_places"), name);
+    out += fmt::format(
+        "empty: {}. To fill: dtctl add {}\n",
+        count_text(static_cast<std::uint64_t>(number(*host, "empty_places")), "place"), name);
   } else if (count == 0 && beyond == 0) {
     out += "host_worker does not ask for it: it is let go.\n";
   }
@@ -153,6 +158,10 @@ Result<std::string> why_text(std::string_view status_json, const Host& wanted) {
   const std::string why = text(*host, "why");
   const std::string not_open = text(status, "not_open");
   if (!why.empty()) out += fmt::format("Last failure: {}\n", why);
+  if (const std::string death = text(*host, "last_death"); !death.empty() && death != why)
+    out +=
+        fmt::format("Started again since {}: {}\n", death,
+                    count_text(static_cast<std::uint64_t>(number(*host, "restarts")), "restart"));
   out += next_step(*host);
   const std::string hint = advice(*host);
   if (!why.empty() && !hint.empty()) out += hint + "\n";

@@ -8,11 +8,11 @@ train -n 1 -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" -- --victim 3 --warm-delay-s 600
 mapfile -t host <"$SSH_HOSTS"
 echo "${host[1]}" >>host_worker
 changed "ADDED ${SSH_ADDRESSES[1]}"
-happens committed 'joined: 1'
+happens committed 'worker 1 \(.*\) has joined'
 before=$(event committed)
 sed -i "2s/.*/${host[2]}/" host_worker
 changed "ADDED ${SSH_ADDRESSES[1]}" "ADDED ${SSH_ADDRESSES[2]}" "REMOVED ${SSH_ADDRESSES[1]}"
-happens committed 'joined: 2, leaving: 1'
+happens committed 'worker 2 \(.*\) has joined, worker 1 \(.*\) has left'
 [ "$(event committed)" = $((before + 1)) ] || fail "not one commit"
 members 0,2
 

@@ -20,7 +20,7 @@ expect_output stranger '10.9.9.9 has no worker and no server of this job'
 say "cancelled"
 some_epochs 1  # the whole of an epoch lies ahead
 dtctl leave "${hosts[2]}" --why 'kernel update' >"$T/leave.out"
-expect_output leave 'leave at the next epoch'
+expect_output leave 'will leave at the next epoch'
 run again dtctl add "${hosts[2]}"
 expect_status 1
 expect_output again 'is leaving \(kernel update\)'
@@ -34,7 +34,7 @@ some_epochs 1
 from=$(($(epoch) + 1))
 dtctl leave "${hosts[2]}" --in 1m --why 'spot reclaim' >"$T/leave.out"
 dtctl why "${hosts[2]}" >"$T/why.out"
-expect_output why 'LEAVING: it goes away in (1 min 00|5[0-9]) s \(spot reclaim\): its worker\(s\) leave at the next epoch'
+expect_output why 'LEAVING: it goes away in (1 min 00|5[0-9]) s, its worker will leave at the next epoch(, in about [0-9]+ s)? \(spot reclaim\)'
 changed "ADDED $(name 2)" "REMOVED $(name 2)"
 happens worker_removed 'notice: spot reclaim'
 happens host_left

@@ -245,7 +245,7 @@ def _import_all(preload: List[str]) -> str:
             return f"--preload {module}: {type(error).__name__}: {error}"
         threads = len(os.listdir("/proc/self/task"))
         if threads > 1:
-            return f"--preload {module} starts {threads - 1} thread(s), which a fork would not have"
+            return f"--preload {module} starts threads ({threads - 1}), which a fork would not have"
     return ""
 
 

@@ -169,7 +169,8 @@ bool ServerLinks::is_connected() const {
 
 std::string ServerLinks::missing() const {
   std::lock_guard lock(mutex_);
-  if (!servers_) return "the supervisor to say where the servers are";
+  if (!servers_)
+    return "the servers, which do not all run yet (dtctl status names the host that is not ready)";
   return missing_.empty() ? "" : missing_.begin()->second;
 }
 

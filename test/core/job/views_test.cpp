@@ -92,7 +92,7 @@ TEST_CASE("views: a boundary without a change is no commit", "[views]") {
   const Generation before = m.job.boundary.generation();
   m.arrive(0, 1);
   m.views.cross_boundary();
-  CHECK(m.views.pending_reason() == "the boundary waits for worker(s) 1");
+  CHECK(m.views.pending_reason() == "worker 1 has not come to it");
   m.arrive(1, 1);
   m.at(1s);
   m.views.cross_boundary();

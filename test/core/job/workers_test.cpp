@@ -42,7 +42,7 @@ TEST_CASE("workers: a member's death is made good on its host, and only a failur
   m.run();
   m.at(1s);
   m.workers.ended(m.worker_ends(0));
-  CHECK(m.noted() == std::vector<std::string>{"worker_removed", "worker_died"});
+  CHECK(m.noted() == std::vector<std::string>{"worker_died"});
   CHECK(m.hosts.is_cooling(kHostA));
   CHECK(m.workers.failure().code == 137);
   CHECK_FALSE(m.job.finishing());

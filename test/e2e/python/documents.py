@@ -64,7 +64,7 @@ def check(folder):
         return f"the worlds of the epochs are {worlds[0]}, and {worlds[1]} for who joined and left"
     if changes != "0 ADDED localhost\n1 REMOVED localhost\n":
         return f"host_worker_log is {changes!r}"
-    if "worker 1 on localhost is removed (exit code 0)" not in removed:
+    if "worker 1 on localhost is no member any more (exit code 0)" not in removed:
         return f"who left did not end as it should: {removed.strip()}"
     return None
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/base/quantity.h"
 #include "io/job/job_pointer.h"
 #include "io/job/spec.h"
 #include "test/support/catch.h"
@@ -53,14 +54,14 @@ TEST_CASE("status text: members, newcomers, cooling hosts and a refused edit in 
   REQUIRE(text);
   CHECK(*text == R"(job j1: running, up 1 h 02 min
 epoch 4, 2 workers, 2.6 s/epoch
-epoch 4, generation 7, 2 workers in the view, supervisor's term 2
+epoch 4: 2 train, 1 starts
 the next boundary waits: worker 1 has not arrived
 the shared volume has not answered for 12 s
 server 0 kept out: 41 connections of strangers, 2 that broke the rules, 7 requests of workers that are no members
 
 WORKER  RANK  HOST          STATE     EPOCH  STEP        STEPS/S  SAMPLES/S  OWN/STEP  WAITS  RSS     OUTPUT          PID  WHY
 0       0     10.0.0.7      MEMBER    4      120 of 938  20.0     1277.4     11.6 ms   77 %   812 MB  1 min 14 s ago  11   -
-1       1     10.0.0.8      MEMBER    4      119         -        -          -         -      -       -               12   does nothing for 1 min 14 s while others wait for it; python3 (pid 12): stopped (T) in x
+1       1     10.0.0.8      MEMBER    4      119         -        -          -         -      -       -               12   no step for 1 min 14 s; the others wait for it; python3 (pid 12): stopped (T) in x
 12      -     u@node7:2222  STARTING  -      -           -        -          -         -      -       -               0    ssh is connecting
 worker 0 reports learning_rate 0.1, train_loss 0.3125
 
@@ -90,6 +91,39 @@ TEST_CASE("status text: an older or broken supervisor's answer is shown as far a
   CHECK_FALSE(supervisor::status_text("[]"));
   CHECK_FALSE(supervisor::status_text("no json"));
   CHECK_FALSE(supervisor::status_text(""));
+}
+
+TEST_CASE("status text: what nobody, one and two workers do, and the lost time", "[status]") {
+  const auto line = [](const std::string& status) {
+    const std::string text = supervisor::status_text(status).value();
+    const auto from = text.find('\n') + 1;
+    return text.substr(from, text.find("\n\n") - from);
+  };
+  CHECK(line(R"({"epoch":4,"workers":[{"state":"WARM"}]})") == "epoch 4: 0 train, 1 starts");
+  CHECK(
+      line(R"({"epoch":4,"workers":[{"state":"MEMBER"},{"state":"SEEN"},{"state":"STARTING"}]})") ==
+      "epoch 4: 1 trains, 2 start");
+  CHECK(line(R"({"epoch":null,"workers":[{"state":"MEMBER"},{"state":"MEMBER"},
+      {"state":"LEAVING"},{"state":"STOPPING"}]})") == "2 train, 1 leaves, 1 ends");
+  CHECK(line(R"({"on_change":"restart","group_restarts":3,"workers":[{"state":"MEMBER"}]})") ==
+        "restart 3: 1 runs");
+  CHECK(line(R"({"workers":[],"goodput":{"share":0.9,"worker_s":50,
+      "lost_s":{"death":5.0,"join":0.0,"server":0.25}}})") ==
+        "0 train\nlost of 50 worker-seconds: death 5.0 s, server 0.2 s");
+  CHECK(line(R"({"workers":[],"goodput":{"share":0.995,"worker_s":50,"lost_s":{"death":0.3}}})") ==
+        "0 train");
+  CHECK(line(R"({"workers":[],"hosts":[{"host":"b","leaving":
+      {"why":"kernel update","in_s":null,"text":"its worker will leave at the next epoch"}}]})") ==
+        "0 train\nLEAVING b: its worker will leave at the next epoch (kernel update)");
+}
+
+TEST_CASE("quantities: the noun agrees with its number, and sizes have a unit", "[status]") {
+  CHECK(count_text(0, "worker") == "0 workers");
+  CHECK(count_text(1, "worker") == "1 worker");
+  CHECK(count_text(2, "worker") == "2 workers");
+  CHECK(bytes_text(43'210) == "43 KB");
+  CHECK(bytes_text(812e6) == "812 MB");
+  CHECK(bytes_text(3.44e9) == "3.4 GB");
 }
 
 TEST_CASE("status text: GPUs, one of them lost, and a driver that does not answer", "[status]") {
@@ -159,7 +193,6 @@ HOST        WANTED  LINK  ATTEMPTS  RESTARTS  NEXT TRY   WHY
 n[000-039]  1       none  3         0         in 0-39 s  HOST port 22: refused
 
 f, last accepted: n[000-999]
-host_worker_log has - lines
 )");
   const auto all = supervisor::status_text(status, true);
   REQUIRE(all);
