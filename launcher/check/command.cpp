@@ -65,8 +65,9 @@ void print(const CheckRequest& request, const Findings& findings, const Verdict&
     return;
   }
   if (code != kExitOk) return void(std::fputs(preflight::table_text(verdict).c_str(), stderr));
-  fmt::print(stderr, "dtlaunch: preflight: good: {} ({:.1f} s)\n",
-             count_text(verdict.hosts.size(), "host"), took);
+  fmt::print(stderr, "dtlaunch: preflight: {} {} good ({:.1f} s)\n",
+             count_text(verdict.hosts.size(), "host"), verdict.hosts.size() == 1 ? "is" : "are",
+             took);
   std::fputs(preflight::remarks_text(verdict).c_str(), stderr);
 }
 

@@ -50,7 +50,7 @@ expect_status 127
 expect_output quoted 'write it without the quotes: echo a b'
 run few with_files 60 dtlaunch -n 1 -s 0 true
 expect_status 0
-expect_output few 'a job of 1 host\(s\) needs up to 68 open files, and the hard limit is 60: raise it'
+expect_output few 'a job of 1 host needs up to 68 open files, and the hard limit is 60: raise it'
 run bytes dtlaunch -n 1 -s 0 --env X=$'\xe4' sh -c 'printf %s "$X" | od -An -tx1'
 expect_status 0
 expect_output bytes ' e4$'

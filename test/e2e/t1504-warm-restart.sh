@@ -70,7 +70,7 @@ echo 'import threading, time; threading.Thread(target=time.sleep, args=(1000,), 
 echo 7 >end-0
 run threads dtlaunch -n 1 --max-restarts 0 "${warm[@]}"
 expect_status 7
-expect_output threads 'dtkv.run: --preload slow starts 1 thread\(s\), which a fork would not have: this worker imports everything itself'
+expect_output threads 'dtkv.run: --preload slow starts threads \(1\), which a fork would not have: this worker imports everything itself'
 say 'without dtlaunch, and without a parent'
 printf 'imported = 0\n' >modules/slow.py
 for how in '' --no-warm; do

@@ -84,7 +84,7 @@ expect_output refused 'FAIL volume 10.77.1.2'
 sed 1d "$SSH_HOSTS" >"$T/three"
 run begins dtlaunch --preflight quick -n 3 -s 0 --job-dir "$job" -H "$T/three" "${SSH_OPTIONS[@]}" "$T/tool"
 expect_status 0
-expect_output begins 'preflight: 3 host\(s\) are good'
+expect_output begins 'preflight: 3 hosts are good'
 rm -rf "$job"/.dtlaunch
 
 say "a wrong clock, a GPU that is gone, another command, a slow link"

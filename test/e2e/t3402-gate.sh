@@ -41,7 +41,7 @@ refused() {
 host 3 "mount --bind $T/bin/older $T/bin/tool"
 host 4 "mount -t tmpfs none $JOB"
 TRAIN_COMMAND=$T/bin/tool train -n 1 -s 1 -H "$T/one" "${SSH_OPTIONS[@]}" --transport tcp --preflight quick --
-expect_output job 'preflight: 1 host\(s\) are good'
+expect_output job 'preflight: 1 host is good'
 say 'one that is good'
 echo "${hosts[1]}" >>host_worker
 changed 'ADDED 10.77.2.2'
