@@ -524,8 +524,10 @@ void Checkers::on_server_commit(ServerId server, const ServerCommit& c) {
 
 void Checkers::on_tick(Instant instant, bool all_wait, const std::set<WorkerId>& hang) {
   const Time now = instant.at;
-  for (const auto& [host, deadline_ns] : leaving_)
-    all_wait = all_wait && instant.wall_ns < deadline_ns - notice_margin.count();
+  for (const auto& [host, deadline_ns] : leaving_) {
+    const bool is_unknown = deadline_ns == kNoDeadline && estimated_.count(host) > 0;
+    all_wait = all_wait && !is_unknown && instant.wall_ns < deadline_ns - notice_margin.count();
+  }
   std::erase_if(hanging_since_, [&hang](const auto& h) { return hang.count(h.first) == 0; });
   for (const WorkerId id : hang)
     if (now - hanging_since_.emplace(id, now).first->second > kHangsAtMost)

@@ -449,7 +449,8 @@ void Cluster::report_traffic(std::size_t index) {
     if (w.warming && machines_[w.host].data && machines_[s.host].data)
       seen.message.alive.push_back(WorkerId(w.id.id));
     if (std::exchange(w.busy, false)) seen.message.busy.push_back(WorkerId(w.id.id));
-    if (w.since != s.since || !waits_in_round(w)) continue;
+    const bool counts = std::ranges::count(s.set, WorkerId(w.id.id)) > 0;
+    if (!counts || w.since != s.since || !waits_in_round(w)) continue;
     seen.message.waiting.push_back(WorkerId(w.id.id));
     WaitingFor& at = seen.message.waits.emplace_back();
     at.worker = WorkerId(w.id.id);
