@@ -7,12 +7,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <climits>
 #include <csignal>
 
-#include "io/fd.h"
 #include "io/process_tree.h"
 
 namespace dt::io {
@@ -30,31 +30,37 @@ namespace {
   ::_exit(0);
 }
 
-bool ends_within(const Fd& process, Duration limit) {
-  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(limit).count();
-  const auto deadline = std::chrono::steady_clock::now() + limit;
-  pollfd ended{process.get(), POLLIN, 0};
-  int ready = ::poll(&ended, 1, static_cast<int>(ms));
-  while (ready < 0 && errno == EINTR && std::chrono::steady_clock::now() < deadline)
-    ready = ::poll(&ended, 1, static_cast<int>(ms));
-  return ready > 0;
-}
-
 }  // namespace
 
-Result<void> volume_answers(const std::string& path, const std::string& place, Duration limit) {
-  const pid_t child = ::fork();
-  if (child < 0) return tl::unexpected(errno_error(errno, "fork"));
-  if (child == 0) ask(path.c_str());
-  const Fd process = open_pidfd(child);
-  if (process && !ends_within(process, limit)) {
-    ::kill(child, SIGKILL);
-    return fail(ErrorKind::kTimeout,
-                "{}: the volume has not answered for {} s on this machine: is its server there?",
-                place, seconds(limit));
+VolumeQuestion::~VolumeQuestion() {
+  if (child_ > 0) signal_pidfd(process_, SIGKILL);
+}
+
+Result<void> VolumeQuestion::answers(Duration limit) {
+  if (child_ < 0 || ends_within({})) {  // an earlier answer says nothing of now
+    child_ = ::fork();
+    if (child_ < 0) return tl::unexpected(errno_error(errno, "fork"));
+    if (child_ == 0) ask(path_.c_str());
+    process_ = open_pidfd(child_);
+    asked_ = std::chrono::steady_clock::now();
   }
-  ::waitpid(child, nullptr, 0);
-  return {};
+  if (ends_within(limit)) return {};
+  return fail(ErrorKind::kTimeout,
+              "{}: the volume has not answered for {} on this machine: is its server there?",
+              place_, duration_text(seconds(std::chrono::steady_clock::now() - asked_)));
+}
+
+bool VolumeQuestion::ends_within(Duration limit) {
+  pollfd ended{process_.get(), POLLIN, 0};
+  for (int ready = 0; process_ && ready <= 0;) {
+    const auto left = std::max(asked_ + limit - std::chrono::steady_clock::now(), Duration{});
+    const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+    ready = ::poll(&ended, 1, static_cast<int>(ms));
+    if (ready == 0 || (ready < 0 && errno != EINTR)) return false;
+  }
+  ::waitpid(child_, nullptr, 0);
+  child_ = -1;
+  return true;
 }
 
 }  // namespace dt::io

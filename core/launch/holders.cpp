@@ -124,17 +124,11 @@ Result<std::vector<Holder>> parse_holders(Text squeue, Text job) {
   return holders;
 }
 
-std::vector<std::string> holder_of_node_words(Text holders, Text node) {
-  return {"-h", "--me", "-n", std::string(holders), "-w", std::string(node), "-t", "R", "-o", "%A"};
-}
-
-std::string first_holder(Text squeue) {
-  std::optional<std::uint32_t> first;
-  while (!squeue.empty()) {
-    const auto id = parse_number<std::uint32_t>(take_until(squeue, '\n'));
-    if (id && (!first || *id < *first)) first = id;
-  }
-  return first ? std::to_string(*first) : std::string();
+const Holder* holder_on(const std::vector<Holder>& holders, Text node) {
+  const auto found = std::ranges::find_if(holders, [node](const Holder& h) {
+    return h.state == HolderState::kRunning && h.node == node;
+  });
+  return found == holders.end() ? nullptr : &*found;
 }
 
 std::vector<std::string> submit_words(const HolderOrder& order) {

@@ -45,11 +45,8 @@ struct Holder {
 /// Those of the job, by their numbers. kProtocol: a line of another form, of which no part counts.
 [[nodiscard]] Result<std::vector<Holder>> parse_holders(std::string_view squeue,
                                                         std::string_view job);
-/// squeue's arguments that list the numbers of the running holders of a node, and the first of
-/// them; empty: none runs there.
-[[nodiscard]] std::vector<std::string> holder_of_node_words(std::string_view holders,
-                                                            std::string_view node);
-[[nodiscard]] std::string first_holder(std::string_view squeue);
+/// The first of them that runs on the node; null: none.
+[[nodiscard]] const Holder* holder_on(const std::vector<Holder>& holders, std::string_view node);
 
 /// What a holder has to know.
 struct HolderOrder {

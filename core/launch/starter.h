@@ -23,8 +23,9 @@ inline constexpr const char* kHostShell = "/bin/sh";
 struct Starter {
   StarterKind kind = StarterKind::kLocal;
   std::string job;  ///< kSlurm: the allocation's job id; empty: srun's environment has it.
-  /// kSlurm: the name of the holders (holders.h) of further hosts; empty: there can be none.
-  std::string holders;
+  /// kSlurm: the dtlaunch job, which has holders (holders.h) for further hosts; empty: there can be
+  /// none.
+  std::string holders_of;
   std::vector<std::string> nodes;  ///< kSlurm: those of `job`, which need no holder.
   std::string here;           ///< kSge: the host that this machine is; empty: none of the job's.
   std::string rsh;            ///< kCommand: the template.

@@ -316,7 +316,7 @@ Starter starter_for(const JobSpec& spec, StarterKind kind) {
     starter.job = spec.allocation->job;
     for (const AllocatedNode& node : spec.allocation->nodes) starter.nodes.push_back(node.name);
   }
-  if (kind == StarterKind::kSlurm) starter.holders = holders_name(spec.job);
+  if (kind == StarterKind::kSlurm) starter.holders_of = spec.job;
   if (kind == StarterKind::kSge && spec.allocation) starter.here = this_node(*spec.allocation);
   starter.rsh = spec.rsh;
   starter.rsh_binary = spec.rsh_binary;

@@ -56,7 +56,7 @@ class StarterExec final : public Exec {
         limits_(&limits),
         log_(&log),
         window_(std::make_shared<io::Semaphore>(executor, limits.window)),
-        checking_(std::make_shared<io::Semaphore>(executor, 1)) {}
+        asking_(std::make_shared<io::Semaphore>(executor, 1)) {}
 
   awaitable<Result<std::unique_ptr<ExecStream>>> open(Host host, std::string script) override;
   [[nodiscard]] std::string address(const Host& host) const override {
@@ -82,8 +82,10 @@ class StarterExec final : public Exec {
   io::Log* log_;
   io::ThreadPool lookups_{4};
   std::shared_ptr<io::Semaphore> window_;
-  std::shared_ptr<io::Semaphore> checking_;
+  std::shared_ptr<io::Semaphore> asking_;  ///< mpirun or squeue.
   bool is_checked_ = false;
+  Result<std::vector<Holder>> holders_;
+  std::chrono::steady_clock::time_point asked_;  ///< When squeue was called for them.
   std::map<Host, std::string> addresses_;
   std::map<Host, std::string> waiting_;  ///< Hosts that are waited for, and why.
 };
@@ -130,7 +132,7 @@ awaitable<Result<Answer>> first_answer(ExecStream& stream, std::string script,
 /// Not every mpirun can be used.
 awaitable<Result<void>> StarterExec::check_program() {
   if (starter_.kind != StarterKind::kMpi) co_return Result<void>();
-  const auto turn = co_await checking_->acquire();
+  const auto turn = co_await asking_->acquire();
   if (is_checked_) co_return Result<void>();
   std::vector<std::string> argv = {"mpirun", "--version"};
   auto text = co_await io::within(kVersionDeadline, output_of(std::move(argv)), "mpirun --version");
@@ -146,23 +148,35 @@ awaitable<Result<Starter>> StarterExec::starter_of(Host host) {
   Starter starter = starter_;
   const auto& own = starter_.nodes;
   const bool is_own = std::find(own.begin(), own.end(), host.name) != own.end();
-  if (starter_.kind != StarterKind::kSlurm || starter_.holders.empty() || is_own)
+  if (starter_.kind != StarterKind::kSlurm || starter_.holders_of.empty() || is_own)
     co_return std::move(starter);
-  auto words = holder_of_node_words(starter_.holders, host.name);
-  words.insert(words.begin(), "squeue");
-  auto answer = co_await io::within(kQueueDeadline, output_of(std::move(words)), "squeue");
-  const std::string holder = answer ? first_holder(*answer) : std::string();
-  if (!holder.empty()) {
-    starter.job = holder;
-    co_return std::move(starter);
+  const auto called = std::chrono::steady_clock::now();
+  const auto turn = co_await asking_->acquire();
+  const auto holder_there = [this, &host]() -> const Holder* {
+    return holders_ ? holder_on(*holders_, host.name) : nullptr;
+  };
+  // One that a former answer lacks may be newer.
+  const bool is_good = holder_there() ? called - asked_ < limits_->queue_holds : asked_ > called;
+  if (!is_good) {
+    const auto begun = std::chrono::steady_clock::now();
+    auto words = list_holders_words(starter_.holders_of);
+    words.insert(words.begin(), "squeue");
+    auto answer = co_await io::within(kQueueDeadline, output_of(std::move(words)), "squeue");
+    const auto state = co_await io::asio::this_coro::cancellation_state;
+    if (state.cancelled() != io::asio::cancellation_type::none)
+      co_return fail(ErrorKind::kClosed, "{}: cancelled", host);
+    asked_ = begun;
+    holders_ =
+        answer ? parse_holders(*answer, starter_.holders_of) : tl::unexpected(answer.error());
   }
-  // Without a job srun would ask for an allocation of its own.
-  if (starter.job.empty() && answer)
-    co_return fail(
-        ErrorKind::kUnavailable,
-        "{}: no Slurm job of this dtlaunch job runs there (squeue -n {}): dtctl grow asks "
-        "for nodes",
-        host, starter_.holders);
+  if (const Holder* holder = holder_there())
+    starter.job = std::to_string(holder->id);
+  else if (starter.job.empty())  // srun would ask for an allocation of its own
+    co_return fail(ErrorKind::kUnavailable, "{}: {}", host,
+                   holders_ ? fmt::format("no Slurm job of this dtlaunch job runs there (squeue -n "
+                                          "{}): dtctl grow asks for nodes",
+                                          holders_name(starter_.holders_of))
+                            : holders_.error().message);
   co_return std::move(starter);
 }
 

@@ -18,6 +18,7 @@ struct CommandLimits {
   std::size_t window = 64;                       ///< Programs that start commands at once.
   Duration start = std::chrono::seconds(20);     ///< From a program's start to that of its command.
   Duration patience = std::chrono::seconds(10);  ///< Until a busy host is news.
+  Duration queue_holds = std::chrono::seconds(5);  ///< How long an answer of squeue holds.
   BringUpLimits bring_up;
 };
 

@@ -1,6 +1,8 @@
 /// What every command of dtctl has: its arguments, and the two ways to give up.
 #pragma once
 
+#include <chrono>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -9,6 +11,7 @@
 #include "core/base/result.h"
 #include "core/base/time.h"
 #include "core/protocol/exit_code.h"
+#include "io/volume_answers.h"
 #include "supervisor/dtctl/job_wait.h"  // dtctl's own exit codes
 
 namespace dt::supervisor::ctl {
@@ -28,7 +31,9 @@ struct Arguments {
   bool has_deadline = false;  ///< `in` was given.
   Duration in{};
   std::string why;
-  Duration timeout{};  ///< 0: none.
+  Duration timeout{};  ///< From `begun` on. 0: none.
+  std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
+  std::shared_ptr<io::VolumeQuestion> volume;  ///< Of job_dir.
 };
 
 /// The command line is wrong.

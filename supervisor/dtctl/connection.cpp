@@ -44,7 +44,7 @@ Error no_answer(const Arguments& args, const io::JobPointer& job) {
 }
 
 io::awaitable<Result<Connected>> connect(Arguments args) {
-  auto job = find_job(args.job_dir);
+  auto job = find_job(*args.volume);
   if (!job) co_return tl::unexpected(job.error());
   co_return co_await connect(std::move(args), std::move(*job));
 }

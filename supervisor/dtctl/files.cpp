@@ -98,7 +98,7 @@ std::string event_text(const std::string& line) {
 }  // namespace
 
 io::awaitable<int> logs(Arguments args) {
-  const io::JobPointer job = need(read_pointer(args.job_dir), kExitNoJob);
+  const io::JobPointer job = need(read_pointer(*args.volume), kExitNoJob);
   const std::string folder = fmt::format("{}/{}/logs", io::marker_dir(args.job_dir), job.job);
   if (args.words.size() > 1) throw synopsis("logs [NAME] [-f]");
   if (args.words.empty()) co_return show_all_logs(folder);
@@ -117,7 +117,7 @@ io::awaitable<int> logs(Arguments args) {
 }
 
 io::awaitable<int> events(Arguments args) {
-  const io::JobPointer job = need(read_pointer(args.job_dir), kExitNoJob);
+  const io::JobPointer job = need(read_pointer(*args.volume), kExitNoJob);
   std::string rest;
   const std::function<void(std::string)> show = [&](const std::string& text) {
     rest += text;

@@ -3,7 +3,6 @@
 #include <optional>
 
 #include "io/job/spec.h"
-#include "io/volume_answers.h"
 #include "supervisor/dtctl/job_standing.h"
 
 namespace dt::supervisor {
@@ -27,16 +26,15 @@ std::optional<io::JobPointer> job_that_runs_here(const std::string& job_dir) {
 
 }  // namespace
 
-Result<io::JobPointer> read_pointer(const std::string& job_dir) {
-  if (auto there = io::volume_answers(job_dir, "job folder " + job_dir, kVolumePatience); !there)
-    return tl::unexpected(there.error());
-  return io::read_job_pointer(job_dir);
+Result<io::JobPointer> read_pointer(io::VolumeQuestion& volume, Duration patience) {
+  if (auto there = volume.answers(patience); !there) return tl::unexpected(there.error());
+  return io::read_job_pointer(volume.path());
 }
 
-Result<io::JobPointer> find_job(const std::string& job_dir) {
-  auto pointer = read_pointer(job_dir);
+Result<io::JobPointer> find_job(io::VolumeQuestion& volume, Duration patience) {
+  auto pointer = read_pointer(volume, patience);
   if (pointer || pointer.error().kind != ErrorKind::kTimeout) return pointer;
-  if (auto job = job_that_runs_here(job_dir)) return std::move(*job);
+  if (auto job = job_that_runs_here(volume.path())) return std::move(*job);
   return pointer;
 }
 

@@ -27,19 +27,19 @@ constexpr auto kPause = 10ms;
 class JobWait {
  public:
   explicit JobWait(WaitOptions options) : options_(std::move(options)) {
-    const auto job = find_job(options_.job_dir);
-    if (options_.for_start && job && job->ended) earlier_ = job->job;
     counts_events_ = std::any_of(options_.conditions.begin(), options_.conditions.end(),
                                  [](const Condition& c) { return c.is_about_events(); });
   }
 
   /// Returns an error only if it was cancelled.
   io::awaitable<Result<Waited>> follow() {
-    for (;;) {
-      const auto job = find_job(options_.job_dir);
+    for (bool is_first = options_.for_start;;) {
+      const auto job = find_job(*options_.volume, patience());
+      if (is_first && job && job->ended) earlier_ = job->job;
+      is_first = is_first && !job && job.error().kind == ErrorKind::kTimeout;
       const bool is_there = job && !(job->ended && job->job == earlier_);
       if (!is_there && !options_.for_start)
-        co_return Waited{kExitNoJob, job ? fmt::format("no job is running in {}", options_.job_dir)
+        co_return Waited{kExitNoJob, job ? fmt::format("no job is running in {}", job_dir_)
                                          : job.error().message};
       has_seen_job_ = has_seen_job_ || is_there;
       if (is_there && job->ended) co_return ended(*job);
@@ -67,6 +67,12 @@ class JobWait {
   }
 
  private:
+  /// With the volume, whose answer is waited for in place.
+  [[nodiscard]] Duration patience() const {
+    if (!options_.until) return kVolumePatience;
+    return std::min<Duration>(*options_.until - std::chrono::steady_clock::now(), kVolumePatience);
+  }
+
   [[nodiscard]] bool all_hold() const {
     return std::all_of(options_.conditions.begin(), options_.conditions.end(),
                        [](const Condition& c) { return c.holds(); });
@@ -79,7 +85,7 @@ class JobWait {
     if (all_hold()) return {};
     return {kExitNoJob,
             fmt::format("job {} in {} ended with exit code {} ({}); not seen: {}", job.job,
-                        options_.job_dir, job.ended->exit_code, job.ended->message, missing())};
+                        job_dir_, job.ended->exit_code, job.ended->message, missing())};
   }
 
   [[nodiscard]] Result<void> see_status(const json& status) {
@@ -148,9 +154,9 @@ class JobWait {
   static constexpr std::uint64_t kAllEvents = ~std::uint64_t{0};
   /// Reads the unseen events of events.jsonl, up to number `end`.
   void read_events(std::uint64_t end) {
-    const auto job = read_pointer(options_.job_dir);
+    const auto job = read_pointer(*options_.volume, patience());
     if (!job) return;
-    std::ifstream file(io::events_file(options_.job_dir, job->job));
+    std::ifstream file(io::events_file(job_dir_, job->job));
     for (std::string line; std::getline(file, line);) {
       const json event = json::parse(line, nullptr, false);
       if (event.is_object() && event.value("n", end) < end) see_event(event, line);
@@ -158,6 +164,7 @@ class JobWait {
   }
 
   WaitOptions options_;
+  std::string job_dir_ = options_.volume->path();
   std::string earlier_;  ///< A job that had ended before, while another one is to start.
   bool has_seen_job_ = false;
   bool counts_events_ = false;
@@ -165,15 +172,16 @@ class JobWait {
 };
 
 io::awaitable<Waited> wait_for_conditions(WaitOptions options) {
-  const auto timeout = options.timeout;
-  const std::string folder = options.job_dir;
+  const auto until = options.until;
+  const std::string folder = options.volume->path();
   JobWait wait(std::move(options));
   auto following = wait.follow();
-  if (!timeout) {
+  if (!until) {
     auto followed = co_await std::move(following);
     co_return std::move(*followed);
   }
-  auto followed = co_await io::within(*timeout, std::move(following), "the conditions");
+  auto followed = co_await io::within(*until - std::chrono::steady_clock::now(),
+                                      std::move(following), "the conditions");
   if (followed) co_return std::move(*followed);
   Waited late{kExitLate, wait.has_seen_job()
                              ? "waited in vain for " + wait.missing()

@@ -1,21 +1,24 @@
 /// `dtctl wait`: follows a job until conditions hold.
 #pragma once
 
+#include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "core/base/time.h"
 #include "io/awaitable.h"
+#include "io/volume_answers.h"
 #include "supervisor/dtctl/condition.h"
 
 namespace dt::supervisor {
 
 struct WaitOptions {
-  std::string job_dir;
-  std::vector<Condition> conditions;  ///< All have to hold at once; at least one.
-  std::optional<Duration> timeout;    ///< Without one until they hold or the job ends.
-  bool for_start = false;             ///< Waits also for a job that does not exist yet.
+  std::shared_ptr<io::VolumeQuestion> volume;  ///< Of the job's folder.
+  std::vector<Condition> conditions;           ///< All have to hold at once; at least one.
+  /// Without it until they hold or the job ends.
+  std::optional<std::chrono::steady_clock::time_point> until;
+  bool for_start = false;  ///< Waits also for a job that does not exist yet.
 };
 
 inline constexpr int kExitNoJob = 3;  ///< No job is running there, or it ended before they held.

@@ -11,7 +11,6 @@
 #include "io/descriptor_limit.h"
 #include "io/flags.h"
 #include "io/spelling.h"
-#include "io/volume_answers.h"
 #include "supervisor/dtctl/clean.h"
 #include "supervisor/dtctl/commands.h"
 #include "supervisor/dtctl/exec.h"
@@ -99,16 +98,20 @@ io::Flags flags_of(Arguments& args) {
   // clang-format on
 }
 
-std::string job_folder(const std::string& given_dir, const io::Given& given) {
-  std::string folder = absolute_folder(given_dir);
+/// Of the job folder.
+std::shared_ptr<io::VolumeQuestion> volume_of(const Arguments& args, const io::Given& given) {
+  const std::string folder = absolute_folder(args.job_dir);
+  auto volume = std::make_shared<io::VolumeQuestion>(folder, "job folder " + folder);
+  const Duration patience =
+      args.timeout > Duration{} ? std::min(args.timeout, kVolumePatience) : kVolumePatience;
   std::error_code ec;
   // While the volume stalls, the command does without it or reports that.
-  if (given.has("job-dir") && io::volume_answers(folder, folder, kVolumePatience) &&
+  if (given.has("job-dir") && volume->answers(patience) &&
       !std::filesystem::is_directory(folder, ec))
     throw Failed{
         {ErrorKind::kInvalid, fmt::format("--job-dir {}: there is no such folder", folder)},
         kExitUsage};
-  return folder;
+  return volume;
 }
 
 /// What is left to do after the options: the command and its folder.
@@ -117,7 +120,8 @@ Arguments complete(Arguments args, const io::Given& given) {
   args.command = given.words.front();
   args.has_deadline = given.has("in");
   args.words.assign(given.words.begin() + 1, given.words.end());
-  args.job_dir = job_folder(args.job_dir, given);
+  args.volume = volume_of(args, given);
+  args.job_dir = args.volume->path();
   return args;
 }
 
@@ -189,7 +193,7 @@ std::optional<int> run_program(const io::Words& words) {
   if (!given || given->words.empty()) return std::nullopt;
   const auto found = programs().find(given->words.front());
   if (found == programs().end()) return std::nullopt;
-  return found->second(job_folder(args.job_dir, *given),
+  return found->second(volume_of(args, *given)->path(),
                        io::Words(given->words.begin() + 1, given->words.end()));
 }
 

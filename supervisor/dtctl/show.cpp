@@ -24,7 +24,7 @@ namespace {
 /// The status of a folder in which no job answers, as `status --json` prints it.
 std::string no_status(const Arguments& args, const Error& why) {
   json out{{"ok", false}, {"state", "none"}, {"error", why.message}};
-  if (const auto job = read_pointer(args.job_dir)) {
+  if (const auto job = read_pointer(*args.volume)) {
     out["job"] = job->job;
     out["state"] = job->ended ? "ended" : "unreachable";
     if (job->ended) out["exit_code"] = job->ended->exit_code;
@@ -81,8 +81,8 @@ io::awaitable<int> why(Arguments args) {
 io::awaitable<int> wait(Arguments args) {
   if (args.words.empty()) throw synopsis("wait CONDITION... [--timeout TIME] [--start]");
   WaitOptions options;
-  options.job_dir = args.job_dir;
-  if (args.timeout > Duration{}) options.timeout = args.timeout;
+  options.volume = args.volume;
+  if (args.timeout > Duration{}) options.until = args.begun + args.timeout;
   options.for_start = args.start;
   for (const std::string& word : args.words)
     options.conditions.push_back(need(Condition::parse(word), kExitUsage));

@@ -42,7 +42,7 @@ io::awaitable<int> watch_console(Connected to, bool show) {
 /// Restarts a supervisor that died without a dtlaunch to restart it. Its lock keeps a second one
 /// from getting ready. Returns the job.
 io::awaitable<io::JobPointer> revive(Arguments args) {
-  io::JobPointer job = need(find_job(args.job_dir), kExitNoJob);
+  io::JobPointer job = need(find_job(*args.volume), kExitNoJob);
   auto client = co_await io::ControlClient::connect(job.socket);
   if (client) {
     // One that is just being killed still has its socket: only an answer counts.

@@ -22,6 +22,7 @@ kill -CONT "$sftp"
 awaits term=2
 some_epochs 2
 
+mkdir "$JOB/empty"
 say 'while it stalls, dtctl asks the supervisor all the same, and a new dtlaunch ends with the reason'
 kill -STOP "$sftp"
 cd /
@@ -41,6 +42,21 @@ expect_status 0
 finished dtctl "$EVENTS" 30
 expect_status 3
 expect_output events "job folder $JOB: the volume has not answered for 5 s on this machine"
+before=$(date +%s%3N)
+start late dtctl --job-dir "$JOB/empty" wait --start 'workers=1' --timeout 6
+LATE=$PID
+most=0
+while alive "$LATE"; do
+  ask=$(pgrep -c -P "$LATE" || true)
+  most=$((ask > most ? ask : most))
+  nap
+done
+took=$(($(date +%s%3N) - before))
+finished dtctl "$LATE" 5
+expect_status 4
+expect_output late "waited in vain: no job was started in $JOB/empty"
+[ "$most" -eq 1 ] || fail "$most processes of one dtctl hang on the volume"
+[ "$took" -lt 6500 ] || fail "dtctl wait --timeout 6 took $took ms"
 for one in "check $CHECK" "hosts $HOSTS" "resume $RESUME"; do
   finished "${one% *}" "${one#* }" 30
   expect_status 1

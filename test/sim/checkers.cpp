@@ -98,6 +98,7 @@ void Checkers::check_one(const TermBegan& r, Time now) {
   for (const auto& [host, deadline_ns] : leaving_) estimated_.insert(host);
   if (r.term <= term_) fail(fmt::format("term {} begins after term {}", r.term, term_));
   term_ = r.term;
+  servers_left_since_.reset();
   // A new supervisor starts its own measurement.
   hanging_since_.clear();
   server_hangs_since_.clear();
@@ -459,8 +460,22 @@ void Checkers::on_process(ProcessId process) {
   }
 }
 
+void Checkers::on_server_start() {
+  if (has_opaque_servers && !knows_ports_)
+    fail("a server starts, and the ports of its environment are not known");
+}
+
+void Checkers::on_servers_are_left(Time now, bool are_left) {
+  if (!are_left) return servers_left_since_.reset();
+  if (!servers_left_since_) servers_left_since_ = now;
+  if (now - *servers_left_since_ > stop_grace + kTwoReports)
+    fail("the workers have ended, and their opaque servers are left alone");
+}
+
 void Checkers::on_process_end(ProcessId process, ExitStatus status) {
   if (process.role == Role::kWorker) ends_.emplace(WorkerId(process.id), status);
+  if (process.role == Role::kServer && has_opaque_servers && !status.clean())
+    excused_codes.insert(status.code == 127 ? 127 : 67);
 }
 
 void Checkers::on_release(WorkerId worker, const Release& r) {
@@ -509,8 +524,10 @@ void Checkers::on_server_commit(ServerId server, const ServerCommit& c) {
 
 void Checkers::on_tick(Instant instant, bool all_wait, const std::set<WorkerId>& hang) {
   const Time now = instant.at;
-  for (const auto& [host, deadline_ns] : leaving_)
-    all_wait = all_wait && instant.wall_ns < deadline_ns - notice_margin.count();
+  for (const auto& [host, deadline_ns] : leaving_) {
+    const bool is_unknown = deadline_ns == kNoDeadline && estimated_.count(host) > 0;
+    all_wait = all_wait && !is_unknown && instant.wall_ns < deadline_ns - notice_margin.count();
+  }
   std::erase_if(hanging_since_, [&hang](const auto& h) { return hang.count(h.first) == 0; });
   for (const WorkerId id : hang)
     if (now - hanging_since_.emplace(id, now).first->second > kHangsAtMost)

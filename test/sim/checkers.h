@@ -75,6 +75,10 @@ class Checkers {
   /// otherwise neither.
   void on_standstill(Time now, bool stands, bool shows);
   void on_told_standstill(Time now);
+  /// `are_left`: all workers have ended, opaque servers have not, and nothing else is wrong.
+  void on_servers_are_left(Time now, bool are_left);
+  /// The job starts a server.
+  void on_server_start();
   void on_servers_hang(Time now, const std::set<ServerId>& hang);
   void on_log_file(const std::string& text, bool whole);
   /// The notes in events.jsonl of the changes that host_worker_log has.
@@ -92,6 +96,8 @@ class Checkers {
   std::size_t keep_checkpoints = 0;   ///< --keep-checkpoints
   bool rolls_back = false;
   bool is_adopted = false;
+  bool has_opaque_servers = false;
+  Duration stop_grace{};
   bool has_most = false;     ///< --max-workers is given: not all that host_worker names are wanted.
   Duration notice_margin{};  ///< --notice-margin
   std::optional<Host> master;        ///< The supervisor's host, if it has a part in the job.
@@ -119,7 +125,9 @@ class Checkers {
   void check_one(const EpochBegan& r, Time now);
   void check_one(const TermBegan& r, Time now);
   void check_one(const HostPrepared&, Time) {}
-  void check_one(const AgentKnown&, Time) {}
+  void check_one(const AgentKnown& r, Time) {
+    if (r.host == base_.front()) knows_ports_ = r.incarnation != 0;
+  }
   void check_one(const AgentPlaced&, Time) {}
   void check_one(const JobEnding& r, Time now) {
     if (r.exit_code == 74) on_told_standstill(now);
@@ -169,6 +177,9 @@ class Checkers {
 
   std::set<ProcessId> created_;
   std::map<WorkerId, ExitStatus> ends_;
+  // Where servers are opaque.
+  bool knows_ports_ = false;  ///< The first host's agent keeps them.
+  std::optional<Time> servers_left_since_;
   /// Cleared by a rollback, which repeats epochs.
   std::map<std::pair<WorkerId, Epoch>, Told> told_;
   std::map<std::pair<Generation, Rank>, WorkerId> ranks_;

@@ -13,7 +13,7 @@ constexpr Duration kLiveWithin = 600s;
 
 }  // namespace
 
-Cluster::Cluster(std::uint64_t seed, bool trace, bool cuts, bool restarts)
+Cluster::Cluster(std::uint64_t seed, bool trace, bool cuts, Kinds kinds)
     : rng_(seed),
       damage_rng_(~seed),
       group_rng_(seed ^ 0x5deece66d),
@@ -23,7 +23,8 @@ Cluster::Cluster(std::uint64_t seed, bool trace, bool cuts, bool restarts)
       mode_rng_(seed ^ 0x1f83d9abfb),
       clock_rng_(seed ^ 0x510e527fad),
       trace_(trace),
-      restarts_(restarts),
+      kinds_(kinds),
+      restarts_(kinds.groups),
       cuts_(cuts) {
   plan();
   plan_group();
@@ -33,7 +34,7 @@ Cluster::Cluster(std::uint64_t seed, bool trace, bool cuts, bool restarts)
   Random master_rng(seed ^ 0x6a09e667f3);
   if (faults_.notice > 0 && master_rng.chance(0.3))
     options_.master = machines_[master_rng.between(0, machines_.size() - 1)].host;
-  if (order_rng_.chance(0.15)) {
+  if (order_rng_.chance(0.15) || kinds.two_orders) {
     faults_.two_orders = 0.1;
     options_.boundary_timeout = order_rng_.time(4s, 25s);
   }
@@ -42,6 +43,8 @@ Cluster::Cluster(std::uint64_t seed, bool trace, bool cuts, bool restarts)
   checkers_->has_most = options_.limits.most > 0;
   checkers_->rolls_back = options_.rolls_back;
   checkers_->is_adopted = options_.is_adopted;
+  checkers_->has_opaque_servers = options_.opaque_servers;
+  checkers_->stop_grace = options_.stop_grace;
   checkers_->keep_checkpoints = options_.keep_checkpoints;
   checkers_->first_epoch = options_.first_epoch;
   checkers_->notice_margin = options_.notice_margin;
@@ -162,7 +165,7 @@ void Cluster::plan() {
 }
 
 void Cluster::plan_group() {
-  restarts_ = restarts_ || (opaque_ && group_rng_.chance(0.6));
+  restarts_ = restarts_ || (opaque_ && group_rng_.chance(0.6) && !kinds_.opaque_servers);
   if (!restarts_) return;
   opaque_ = true;
   options_.on_change = OnChange::kRestart;
@@ -177,9 +180,9 @@ void Cluster::plan_group() {
 
 void Cluster::plan_limits(Random& rng, double least, double most) {
   const auto workers = options_.workers.size();
-  if (rng.chance(least))
+  if (rng.chance(least) || kinds_.limits)
     options_.limits.least = static_cast<std::uint32_t>(rng.between(1, workers));
-  if (rng.chance(most))
+  if (rng.chance(most) || kinds_.limits)
     options_.limits.most = static_cast<std::uint32_t>(workers + rng.between(0, 2));
   options_.min_workers_timeout = rng.time(20s, 100s);
 }
@@ -192,6 +195,13 @@ void Cluster::plan_modes() {
   plan_limits(mode_rng_, 0.15, 0.1);
   options_.is_adopted = mode_rng_.chance(0.05);
   options_.is_elastic = !mode_rng_.chance(0.05);
+  if (mode_rng_.chance(0.05) || kinds_.opaque_servers) plan_opaque_servers();
+}
+
+void Cluster::plan_opaque_servers() {
+  options_.opaque_servers = opaque_ = true;
+  options_.is_elastic = false;
+  options_.servers.push_back(options_.workers.front());
 }
 
 std::size_t Cluster::machine(const Host& host) {
@@ -245,6 +255,26 @@ bool Cluster::everyone_waits() const {
   return true;
 }
 
+bool Cluster::servers_have_time() const {
+  Time last{};
+  bool one_runs = false;
+  for (const Process& p : processes_) {
+    if (p.id.role == Role::kWorker) last = std::max(last, p.ended);
+    one_runs = one_runs || (p.id.role == Role::kServer && p.running);
+  }
+  return options_.opaque_servers && one_runs && now_ - last < options_.stop_grace;
+}
+
+bool Cluster::only_servers_are_left() const {
+  if (!options_.opaque_servers || !healed_) return false;
+  const bool all_are_heard = std::ranges::all_of(processes_, [this](const Process& p) {
+    return is_heard(machines_[p.host]) && (p.exit || p.id.role == Role::kServer);
+  });
+  return all_are_heard && std::ranges::all_of(checkers_->contributors(), [this](WorkerId id) {
+           return worker_of(id) != nullptr;
+         });
+}
+
 bool Cluster::stands_still() const {
   bool is_crossed = false;
   for (const WorkerId id : checkers_->contributors()) {
@@ -289,8 +319,8 @@ std::int64_t Cluster::true_wall() const {
   return 1'700'000'000'000'000'000 + now_.time_since_epoch().count();
 }
 
-Outcome simulate(std::uint64_t seed, bool trace, bool cuts, bool restarts) {
-  return Cluster(seed, trace, cuts, restarts).run();
+Outcome simulate(std::uint64_t seed, bool trace, bool cuts, Kinds kinds) {
+  return Cluster(seed, trace, cuts, kinds).run();
 }
 
 }  // namespace dt::sim

@@ -32,7 +32,7 @@ namespace dt::sim {
 
 class Cluster {
  public:
-  Cluster(std::uint64_t seed, bool trace, bool cuts, bool restarts);
+  Cluster(std::uint64_t seed, bool trace, bool cuts, Kinds kinds);
 
   Outcome run();
 
@@ -68,6 +68,9 @@ class Cluster {
   void plan_limits(Random& rng, double least, double most);
   /// Limits of workers, jobs that are adopted or not elastic; processes that never run.
   void plan_modes();
+  /// As --dmlc-roles: servers, and a scheduler on the first host, are programs of the user's, as
+  /// the workers are.
+  void plan_opaque_servers();
   std::size_t machine(const Host& host);
   /// Ends all faults, for good.
   void heal();
@@ -124,6 +127,9 @@ class Cluster {
   /// A worker of a group: it may fail, and comes to its end once faults have stopped.
   void train_in_group(std::size_t index);
   void start_server(std::size_t i, const StartServer& e);
+  /// An opaque server, which may fail, end early or never end.
+  void serve(std::size_t index);
+  void end_with_workers(std::size_t index);
   void process_ends(std::size_t index, ExitStatus status);
   void warm_up(std::size_t index);
   void arrive(std::size_t index, Epoch epoch);
@@ -206,6 +212,10 @@ class Cluster {
   /// The current servers that hang and whose host is reachable.
   [[nodiscard]] std::set<ServerId> hanging_servers() const;
   [[nodiscard]] bool everyone_waits() const;
+  /// Opaque servers run, and the last worker has not ended --stop-timeout ago.
+  [[nodiscard]] bool servers_have_time() const;
+  /// All workers have ended, and opaque servers are left.
+  [[nodiscard]] bool only_servers_are_left() const;
   /// All contributors wait for each other, by what they do.
   [[nodiscard]] bool stands_still() const;
   /// The supervisor hears of all that.
@@ -226,7 +236,7 @@ class Cluster {
   Random notice_rng_;         ///< The same for hosts that go away.
   Random order_rng_;          ///< The same for workers that wait in two orders.
   Random second_rng_;         ///< The same for another master.
-  Random mode_rng_;           ///< The same for limits and kinds of jobs.
+  Random mode_rng_;           ///< The same for limits, kinds of jobs and opaque servers.
   Random clock_rng_;          ///< The same for clocks and the journal's disk.
   Duration wall_ahead_{};     ///< Of the true time.
   bool has_stepped_ = false;  ///< The wall clock, since the last term began.
@@ -234,7 +244,9 @@ class Cluster {
   supervisor::JournalRoom room_;
   std::deque<JobEvent> waiting_;  ///< For the journal's room.
   Instant decided_;               ///< When the job decided on the effects that are carried out.
+  Duration decided_ahead_{};      ///< wall_ahead_ then.
   bool trace_;
+  const Kinds kinds_;
   Faults faults_;
   JobOptions options_;
   bool opaque_ = false;

@@ -7,8 +7,10 @@ namespace dt::sim {
 using namespace std::chrono_literals;
 
 void Cluster::plan_clocks() {
-  if (clock_rng_.chance(0.15)) after(clock_rng_.time(1s, 10s), [this] { step_clock(); });
-  if (clock_rng_.chance(0.1)) after(clock_rng_.time(1s, 20s), [this] { fill_disk(); });
+  if (clock_rng_.chance(0.15) || kinds_.clocks)
+    after(clock_rng_.time(1s, 10s), [this] { step_clock(); });
+  if (clock_rng_.chance(0.1) || kinds_.full_disk)
+    after(clock_rng_.time(1s, 20s), [this] { fill_disk(); });
 }
 
 void Cluster::step_clock() {

@@ -155,8 +155,9 @@ void Cluster::hang_server() {
   if (candidates.empty()) return;
   const std::size_t p = rng_.pick(candidates);
   trace(38, p, "!! {} hangs", to_string(processes_[p].id));
-  checkers_->excused_codes.insert(67);
   processes_[p].hung = true;
+  if (options_.opaque_servers) return;  // that shows nowhere
+  checkers_->excused_codes.insert(67);
   if (rng_.chance(0.5)) return;
   after(rng_.time(100ms, 8s), [this, p] {
     Process& then = processes_[p];

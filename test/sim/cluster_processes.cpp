@@ -18,6 +18,7 @@ void Cluster::agent_ends(std::size_t i, const char* why) {
   for (const auto& [id, p] : processes) {
     if (!processes_[p].running) continue;
     processes_[p].running = false;
+    processes_[p].ended = now_;
     checkers_->on_process_end(id, ExitStatus{0, 9});
   }
   check_rounds();
@@ -42,6 +43,7 @@ void Cluster::start_process(std::size_t i, ProcessId id, bool newcomer) {
   p.host = i;
   p.newcomer = newcomer;
   m.agent.processes[id] = index;
+  if (id.role == Role::kServer && options_.opaque_servers) return serve(index);
   if (id.role == Role::kServer) {
     if (rng_.chance(faults_.server_fails)) {
       checkers_->excused_codes.insert(67);
@@ -97,6 +99,29 @@ void Cluster::train_in_group(std::size_t index) {
   after(group_rng_.time(3s, 6s), [this, index] {
     if (!processes_[index].running) return;
     if (!healed_) return train_in_group(index);
+    process_ends(index, {});
+  });
+}
+
+void Cluster::serve(std::size_t index) {
+  if (mode_rng_.chance(faults_.server_fails)) {
+    const bool never = processes_[index].never_ran = mode_rng_.chance(0.3);
+    after(never ? 0s : mode_rng_.time(1ms, 10s), [this, index, never] {
+      process_ends(index, {never ? 127 : 1, 0});
+    });
+  } else if (mode_rng_.chance(0.1)) {
+    after(mode_rng_.time(1s, 20s), [this, index] { process_ends(index, {}); });
+  } else if (mode_rng_.chance(0.9)) {
+    end_with_workers(index);
+  }
+}
+
+void Cluster::end_with_workers(std::size_t index) {
+  after(mode_rng_.time(100ms, 1500ms), [this, index] {
+    const Process& s = processes_[index];
+    if (!s.running || s.hung || over_) return;
+    const auto runs = [](const Process& p) { return p.running && p.id.role == Role::kWorker; };
+    if (std::ranges::any_of(processes_, runs)) return end_with_workers(index);
     process_ends(index, {});
   });
 }
@@ -182,6 +207,7 @@ void Cluster::process_ends(std::size_t index, ExitStatus status) {
   if (!p.running) return;
   p.running = false;
   p.exit = status;
+  p.ended = now_;
   trace(21, p.id.id, "{}: {} ends: {}", machines_[p.host].host, to_string(p.id), to_string(status));
   checkers_->on_process_end(p.id, status);
   if (p.newcomer && !p.released) checkers_->on_trouble(machines_[p.host].host);
@@ -423,7 +449,8 @@ void Cluster::report_traffic(std::size_t index) {
     if (w.warming && machines_[w.host].data && machines_[s.host].data)
       seen.message.alive.push_back(WorkerId(w.id.id));
     if (std::exchange(w.busy, false)) seen.message.busy.push_back(WorkerId(w.id.id));
-    if (w.since != s.since || !waits_in_round(w)) continue;
+    const bool counts = std::ranges::count(s.set, WorkerId(w.id.id)) > 0;
+    if (!counts || w.since != s.since || !waits_in_round(w)) continue;
     seen.message.waiting.push_back(WorkerId(w.id.id));
     WaitingFor& at = seen.message.waits.emplace_back();
     at.worker = WorkerId(w.id.id);

@@ -65,6 +65,7 @@ void Cluster::begin_supervisor() {
   second_.seen = now_;
   second_.is_doubtful = false;
   decided_ = true_instant();
+  decided_ahead_ = wall_ahead_;
   carry_out(job_->begin(term_, instant()));
   const auto life = life_;
   const Duration first_look = rng_.time(0s, 1s);
@@ -115,9 +116,12 @@ void Cluster::tick(std::uint64_t life) {
     feed(Tick{});
     if (alive_ && life == life_)
       checkers_->on_standstill(instant().at, stands_still(), standstill_shows());
-    if (alive_ && life == life_ && !second_.has_lock && !second_.is_doubtful && !room_.is_out()) {
-      checkers_->on_tick(true_instant(), everyone_waits(), keep_others_waiting());
-      checkers_->on_servers_hang(instant().at, hanging_servers());
+    if (alive_ && life == life_) {
+      const bool is_well = !second_.has_lock && !second_.is_doubtful && !room_.is_out();
+      checkers_->on_tick(true_instant(), is_well && everyone_waits(),
+                         is_well ? keep_others_waiting() : std::set<WorkerId>());
+      checkers_->on_servers_hang(instant().at, is_well ? hanging_servers() : std::set<ServerId>());
+      checkers_->on_servers_are_left(instant().at, is_well && only_servers_are_left());
     }
     if (!second_.is_cut_off && !second_.has_lock && rng_.chance(0.3)) {
       flush_log(log_queue_.size());
@@ -153,10 +157,16 @@ void Cluster::feed(const JobEvent& event) {
     return;
   }
   decided_ = true_instant();
+  decided_ahead_ = wall_ahead_;
   const auto effects = job_->step(event, instant());
   if (const std::string undone = job_->unsettled(instant()); !undone.empty())
     return checkers_->fail(undone);
   carry_out(effects);
+  const auto* ended = std::get_if<ProcessEnded>(&event);
+  const bool is_server = ended && ended->process.role == Role::kServer;
+  if (options_.opaque_servers && is_server && !ended->status.clean() && alive_ && !over_ &&
+      !room_.is_out())
+    checkers_->fail(fmt::format("the job goes on, and server {} has failed", ended->process.id));
 }
 
 void Cluster::carry_out(const std::vector<Effect>& effects) {
@@ -186,7 +196,7 @@ void Cluster::act(const Append& e) {
   trace(4, e.record.index(), "  journal: {}", describe(e.record));
   Record seen = e.record;
   if (auto* notice = std::get_if<NoticeTaken>(&seen); notice && notice->deadline_ns != kNoDeadline)
-    notice->deadline_ns -= wall_ahead_.count();
+    notice->deadline_ns -= decided_ahead_.count();
   checkers_->on_record(seen, true_instant());
   if (std::holds_alternative<Committed>(e.record)) ++commits_;
   if (std::holds_alternative<GroupBegan>(e.record)) ++commits_, ++groups_;
@@ -274,6 +284,7 @@ void Cluster::act(const StartServer& e) {
   if (second_.is_doubtful) return checkers_->fail("it starts a process, and the lock is in doubt");
   const std::size_t i = machine(e.host);
   trace(9, e.server.value, "  start server {} on {}", e.server, e.host);
+  checkers_->on_server_start();
   to_agent(i, [this, i, e] { start_server(i, e); });
 }
 
@@ -303,6 +314,8 @@ void Cluster::act(const Stop& e) {
 void Cluster::act(const Inspect& e) {
   const std::size_t i = machine(e.host);
   const ProcessId id = e.process;
+  if (options_.opaque_servers && id.role == Role::kServer)
+    return checkers_->fail("an opaque server is taken for silent");
   to_agent(i, [this, i, id] { say(i, ProcessInspected{id, "train (pid 7): sleeping (S)"}); });
 }
 
@@ -340,6 +353,7 @@ void Cluster::act(const SendToWorker<Release>& e) {
 void Cluster::act(const SendToWorker<Shrunk>&) {}
 
 void Cluster::act(const SendCommit& e) {
+  if (options_.opaque_servers) return checkers_->fail("a commit is sent to an opaque server");
   trace(12, e.message.generation.value, "  commit to server {}: generation {} [{}]{}", e.server,
         e.message.generation, fmt::join(e.message.contributors, ","),
         e.message.boundary ? "" : " shrunk");
@@ -382,6 +396,8 @@ void Cluster::act(const End& e) {
   const Goodput time = job_->goodput();
   if (time.lost() > time.total() + 1s)
     checkers_->fail(fmt::format("more time was lost than there was: {}", time.summary()));
+  if (e.exit_code == 0 && servers_have_time())
+    checkers_->fail("the job ends before its opaque servers, which still have time");
   over_ = true;
   over_at_ = now_;
   exit_code_ = e.exit_code;

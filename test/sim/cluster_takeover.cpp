@@ -20,7 +20,7 @@ constexpr Duration kTryAgain = 1s;
 }  // namespace
 
 void Cluster::plan_take_over() {
-  if (!second_rng_.chance(0.15)) return;
+  if (!second_rng_.chance(0.15) && !kinds_.two_masters) return;
   after(second_rng_.time(1s, faults_end_ - Time{}), [this] {
     if (over_ || healed_) return;
     trace(50, 0, "!! the volume does not answer the supervisor");
@@ -28,7 +28,7 @@ void Cluster::plan_take_over() {
     excuse();
     after(second_rng_.time(1s, 60s), [this] { second_.is_cut_off = false; });
   });
-  if (!second_rng_.chance(0.7)) return;
+  if (!second_rng_.chance(0.7) && !kinds_.two_masters) return;
   after(second_rng_.time(1s, faults_end_ - Time{}), [this] {
     const bool is_dead = second_rng_.chance(0.3);
     if (over_ || healed_ || (!is_dead && !alive_)) return;

@@ -22,10 +22,20 @@ struct Outcome {
   std::uint32_t cuts = 0;
 };
 
+/// What the job and its faults have in any case; otherwise some seeds choose it.
+struct Kinds {
+  bool groups = false;          ///< The command opens no kvstore; its workers restart as a group.
+  bool opaque_servers = false;  ///< The servers are programs of the user's.
+  bool limits = false;          ///< Of the number of workers.
+  bool two_masters = false;     ///< The lock cannot be read, and another master takes over.
+  bool clocks = false;          ///< The wall clock steps.
+  bool full_disk = false;       ///< The journal's, for a while.
+  bool two_orders = false;      ///< Workers wait for each other.
+};
+
 /// `trace`: prints a line per event to stdout. `cuts`: the journal is cut whenever it is a little
-/// longer; that changes nothing else, so the hash is the same. `restarts`: the command opens no
-/// kvstore, and its workers are restarted as a group; otherwise some seeds choose that.
-[[nodiscard]] Outcome simulate(std::uint64_t seed, bool trace, bool cuts, bool restarts);
+/// longer; that changes nothing else, so the hash is the same.
+[[nodiscard]] Outcome simulate(std::uint64_t seed, bool trace, bool cuts, Kinds kinds);
 /// One seed of four cuts its journal unless something else is asked for.
 [[nodiscard]] inline bool cuts_by_default(std::uint64_t seed) { return seed % 4 == 0; }
 

@@ -34,6 +34,7 @@ struct Process {
   bool running = true;
   bool hung = false;
   std::optional<ExitStatus> exit;
+  Time ended{};
   bool never_ran = false;
   bool stalls = false;  ///< It was created, and its exec hangs.
   // Its messages, kept by its agent.

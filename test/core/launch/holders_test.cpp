@@ -69,9 +69,15 @@ TEST_CASE("holders: half an encoded byte in a comment is text", "[holders]") {
 }
 
 TEST_CASE("holders: the first of a node's holders is the one that joined", "[holders]") {
-  CHECK(first_holder("41\n40\n") == "40");
-  CHECK(first_holder("slurm_load_jobs error: Invalid node name specified\n").empty());
-  CHECK(first_holder("").empty());
+  const auto holders = parse_holders(
+      "41|RUNNING|n2|None|dtlaunch:j\n40|RUNNING|n2|None|dtlaunch:j joined\n"
+      "39|COMPLETING|n2|None|dtlaunch:j\n38|RUNNING|n3|None|dtlaunch:j\n",
+      "j");
+  REQUIRE(holders);
+  REQUIRE(holder_on(*holders, "n2"));
+  CHECK(holder_on(*holders, "n2")->id == 40);
+  CHECK(!holder_on(*holders, "n4"));
+  CHECK(!parse_holders("slurm_load_jobs error: Unable to contact slurm controller\n", "j"));
 }
 
 TEST_CASE("holders: the user's words give way to what the holder is found by", "[holders]") {

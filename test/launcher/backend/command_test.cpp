@@ -261,6 +261,49 @@ TEST_CASE("command: srun that waits for a busy node is news, with the remedy", "
   CHECK(client.backend.doing(client.host).empty());
 }
 
+TEST_CASE("command: one squeue tells of the nodes of all that come meanwhile", "[command]") {
+  const InPath srun("srun",
+                    "#!/bin/sh\nwhile [ \"$1\" != -- ]; do case $1 in --jobid=*) export "
+                    "JOB=\"${1#*=}\" ;; esac; shift; done; shift; exec \"$@\"\n");
+  std::string script = "#!/bin/sh\necho >>\"$0.calls\"; sleep 0.2\n";
+  for (int n = 1; n <= 30; ++n)
+    script += fmt::format("echo '{}|RUNNING|n{}|None|dtlaunch:j joined'\n", 100 + n, n);
+  const InPath squeue("squeue", script);
+  const auto calls = [&squeue] { return read_file(squeue / "squeue.calls").size(); };
+  Starter slurm;
+  slurm.kind = StarterKind::kSlurm;
+  slurm.holders_of = "j";
+  CommandLimits limits;
+  limits.queue_holds = 2s;
+  Client client(slurm, limits);
+  io::TaskGroup group(client.context.get_executor());
+  std::vector<std::string> jobs;
+  auto run = [&jobs](Client& with, Host host) -> io::awaitable<void> {
+    auto result = co_await with.backend.run(host, "echo $JOB", "", 30s);
+    jobs.push_back(result ? result->out : result.error().message);
+  };
+  for (int n = 1; n <= 30; ++n) group.spawn(run(client, {"", fmt::format("n{}", n), 0}));
+  client.turn([&] { return group.idle(); });
+  std::ranges::sort(jobs);
+  REQUIRE(jobs.size() == 30);
+  CHECK(jobs.front() == "101\n");
+  CHECK(jobs.back() == "130\n");
+  CHECK(calls() == 1);
+  // Whoever is not there may be newer than the answer.
+  for (int n = 1; n <= 5; ++n) group.spawn(run(client, {"", "m1", 0}));
+  client.turn([&] { return group.idle(); });
+  CHECK(calls() <= 3);
+  CHECK_THAT(jobs.back(),
+             Catch::Matchers::Contains("no Slurm job of this dtlaunch job runs there"));
+  client.turn([end = std::chrono::steady_clock::now() + limits.queue_holds] {
+    return std::chrono::steady_clock::now() > end;
+  });
+  const auto before = calls();
+  group.spawn(run(client, {"", "n1", 0}));
+  client.turn([&] { return group.idle(); });
+  CHECK(calls() == before + 1);
+}
+
 TEST_CASE("command: options in the environment, meant for others, do not reach it", "[command]") {
   const InPath srun("srun",
                     "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done; shift; exec \"$@\"\n");
