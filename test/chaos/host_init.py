@@ -1,21 +1,24 @@
 #!/usr/bin/env python3
-"""The first process of a host of a chaos run, in its own namespaces.
+"""The first process of a host of a chaos run, or of a master, in its own namespaces.
 
-usage: host_init.py [FOLDER [DISK JOB]]   (FOLDER has sshd.conf; DISK is mounted at JOB through sshfs)
-Prints its process id, waits for a line (its network is made meanwhile), prints "ready" once its sshd
-listens, and then reaps orphans. Without FOLDER it only keeps a network: the master's.
+usage: host_init.py host FOLDER DISK JOB                 (FOLDER has sshd.conf; DISK is the volume, mounted at JOB)
+       host_init.py master FOLDER DISK JOB [HIDDEN...]   (FOLDER has its clock, boot id and own disk; HIDDEN: others' folders)
+Prints its process id, waits for a line (its network is made meanwhile), prints "ready" once its sshd listens, and its
+volumes are there, and then reaps orphans. A master has no process ids of its own.
 """
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+from typing import NoReturn
 
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 import hosts  # noqa: E402
 
 
-def start_sshd(folder):
+def start_sshd(folder: str) -> None:
     sshd = "/usr/sbin/sshd"
     subprocess.Popen([sshd, "-D", "-f", f"{folder}/sshd.conf", "-E", f"{folder}/sshd.log"], stdin=subprocess.DEVNULL,
                      stdout=subprocess.DEVNULL)
@@ -26,16 +29,7 @@ def start_sshd(folder):
         time.sleep(0.02)
 
 
-def be_host(folder, volume):
-    hosts.die_with_parent()
-    hosts.private_mounts()
-    sys.stdin.readline()
-    if volume:
-        hosts.forget_mount(volume[1])
-        hosts.mount_volume(*volume)
-    if os.path.exists(f"{folder}/sshd.log"):
-        os.remove(f"{folder}/sshd.log")
-    start_sshd(folder)
+def stay() -> NoReturn:
     print("ready", flush=True)
     while True:
         try:
@@ -44,19 +38,40 @@ def be_host(folder, volume):
             signal.pause()
 
 
-def main():
+def be_host(folder: str, disk: str, job: str) -> NoReturn:
     hosts.die_with_parent()
-    if len(sys.argv) == 1:
-        hosts.unshare(hosts.NEW_NET)
-        print(os.getpid(), flush=True)
-        sys.stdin.readline()
-        print("ready", flush=True)
-        while True:
-            signal.pause()
+    hosts.private_mounts()
+    sys.stdin.readline()
+    hosts.mount_volume(disk, job, f"{folder}/volume")
+    if os.path.exists(f"{folder}/sshd.log"):
+        os.remove(f"{folder}/sshd.log")
+    start_sshd(folder)
+    stay()
+
+
+def be_master(folder: str, disk: str, job: str, hidden: list[str]) -> NoReturn:
+    hosts.unshare(hosts.NEW_NS | hosts.NEW_UTS | hosts.NEW_NET)
+    hosts.be_private()
+    socket.sethostname(os.path.basename(folder))
+    hosts.mount(f"{folder}/boot_id", "/proc/sys/kernel/random/boot_id", "none", hosts.MS_BIND)
+    for other in hidden:
+        hosts.mount("none", other, "tmpfs")
+    print(os.getpid(), flush=True)
+    sys.stdin.readline()
+    hosts.mount_volume(disk, job, f"{folder}/volume")
+    hosts.mount_volume(f"{folder}/disk", f"{folder}/state", f"{folder}/journal")
+    stay()
+
+
+def main() -> None:
+    hosts.die_with_parent()
+    what, folder, *others = sys.argv[1:]
+    if what == "master":
+        be_master(folder, others[0], others[1], others[2:])
     hosts.unshare(hosts.NEW_NS | hosts.NEW_UTS | hosts.NEW_IPC | hosts.NEW_PID | hosts.NEW_NET)
     child = os.fork()
     if child == 0:
-        be_host(sys.argv[1], sys.argv[2:])
+        be_host(folder, *others)
     print(child, flush=True)
     os.waitpid(child, 0)
 

@@ -1,7 +1,7 @@
 # timeout=600 cost=60
 # Another master takes the folder over while the old one cannot read it, or is dead and the journal's copy is missing, torn,
 # short or unreadable: at no moment do two jobs of the folder train, and what is not reached is waited for.
-[ "$(id -u)" = 0 ] && command -v sshfs >/dev/null && [ -w /dev/fuse ] || { echo "SKIPPED: root, sshfs and /dev/fuse are needed"; exit 77; }
+[ "$(id -u)" = 0 ] && [ -w /dev/fuse ] || { echo "SKIPPED: root and /dev/fuse are needed"; exit 77; }
 . "$(dirname "$0")/lib.sh"
 ssh_hosts 2
 mkdir -m 700 "$T/a" "$T/b"
@@ -17,7 +17,7 @@ import hosts
 print(hosts.mount_volume(*sys.argv[2:]))
 P
 
-# on MASTER OUTPUT COMMAND...: in a machine of its own, in the job's folder; a's is an sshfs.
+# on MASTER OUTPUT COMMAND...: in a machine of its own, in the job's folder; a's is a FUSE.
 on() {
   local master=$1 name=$2
   shift 2
@@ -25,7 +25,7 @@ on() {
     hostname "master-$MASTER"
     echo "boot-of-$MASTER" >"$T/boot-$MASTER"
     mount --bind "$T/boot-$MASTER" /proc/sys/kernel/random/boot_id
-    if [ "$MASTER" = a ]; then python3 "$T/mount.py" "$DT_SOURCE" "$T/disk" "$JOB" >"$T/sftp"; else mount --bind "$T/disk" "$JOB"; fi
+    if [ "$MASTER" = a ]; then python3 "$T/mount.py" "$DT_SOURCE" "$T/disk" "$JOB" "$T/volume" >"$T/server"; else mount --bind "$T/disk" "$JOB"; fi
     for other in a b; do [ $other = $MASTER ] || mount -t tmpfs -o mode=700 none "$T/$other"; done
     mkdir -m 700 -p "$T/$MASTER/run"
     export XDG_RUNTIME_DIR=$T/$MASTER/run XDG_STATE_HOME=$T/$MASTER/state
@@ -38,19 +38,19 @@ jobs_of_log() { awk '{ print $2 }' "$T/train.log" | uniq; }
 # take_over COPY HOST: COPY: stalled (nothing is dead), missing, torn, short, unreadable; HOST: dead, alive, cut.
 take_over() {
   local first second
-  rm -rf "$T/disk" "$T/train.log" "$T"/[ab]/* "$T"/sftp
+  rm -rf "$T/disk" "$T/train.log" "$T"/[ab]/* "$T"/server
   mkdir "$T/disk"
   : >"$T/train.log"
   on a first dtlaunch -n 2 -s 0 -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" --no-shared-folder --elastic-training-enabled \
     --on-change restart --orphan-timeout 12s --stop-timeout 2s "$T/worker.sh"
   first=$PID
   wait_for 30 '[ "$(wc -l <"$T/train.log")" -gt 20 ]' || fail "the first job does not train: $(output first)"
-  _pids+=("$(cat "$T/sftp")")
-  local sftp=${_pids[-1]} supervisor copy
+  _pids+=("$(cat "$T/server")")
+  local server=${_pids[-1]} supervisor copy
   supervisor=$(pointer pid)
   copy=$T/disk/.dtlaunch/$(pointer job)/journal
   if [ "$1" = stalled ]; then
-    kill -STOP "$sftp"
+    kill -STOP "$server"
   else
     kill -STOP "$supervisor"
     kill -KILL "$first" "$supervisor"
@@ -73,7 +73,7 @@ take_over() {
   else
     wait_for 60 '[ "$(jobs_of_log | wc -l)" -ge 2 ]' || fail "$1 $2: the second job does not train: $(output second)"
     [ "$2" != cut ] || expect_output second 'does not answer: what runs there ends by itself in [0-9]+ s at the latest'
-    [ "$1" != stalled ] || kill -CONT "$sftp"
+    [ "$1" != stalled ] || kill -CONT "$server"
     [ "$1" != stalled ] || finished first "$first" 60
     [ "$(jobs_of_log | wc -l)" = 2 ] || fail "$1 $2: two jobs trained at once: $(jobs_of_log)"
     [ ! -s "$T/disk/host_worker_log" ] || fail "lines of another job: $(cat "$T/disk/host_worker_log")"
@@ -81,8 +81,8 @@ take_over() {
   [ "$2" != cut ] || kill -CONT $(ssh_pid 1)
   kill -INT "$second" 2>/dev/null || true
   finished second "$second" 60
-  STEP=0.5 wait_for 30 '[ -z "$(left_over | grep -Ev "sshd|sftp|sshfs")" ]' || fail "left over: $(left_over)"
-  kill -KILL "$sftp"
+  STEP=0.5 wait_for 30 '[ -z "$(left_over | grep -Ev "sshd|volume.py")" ]' || fail "left over: $(left_over)"
+  kill -KILL "$server"
 }
 ssh_pid() { cat "$T/ssh/${SSH_ADDRESSES[$1]}/sshd.pid"; }
 
