@@ -212,7 +212,7 @@ void Checkers::check_one(const RolledBack& r, Time) {
 void Checkers::epoch_begins(Epoch epoch) {
   if (returns_to_ && epoch != *returns_to_)
     fail(fmt::format("epoch {} begins with the values of epoch {}", epoch, *returns_to_));
-  if (!returns_to_ && epoch_ && epoch != *epoch_) deaths_ = tries_ = 0;
+  if (!returns_to_ && epoch_ && epoch != *epoch_) deaths_ = tries_ = unwanted_ = 0;
   starts_again_ = !returns_to_ && epoch_ == epoch;
   if (!furthest_ || epoch > *furthest_) {
     furthest_ = epoch;
@@ -345,7 +345,10 @@ void Checkers::check_one(const WorkerGone& r, Time now) {
   const bool own_end = !told && r.status.clean() && r.why.empty();
   const bool is_death = !r.status.clean() && !leaving_.count(host_.at(r.worker));
   if (epoch_ && contains(contributors_, r.worker) && is_death) ++deaths_;
-  if (contributors_.empty() && !was_member) ++tries_;
+  if (contributors_.empty() && !was_member) {
+    ++tries_;
+    unwanted_ += r.why == "no longer wanted" || stopped_tries_.count(r.worker) > 0;
+  }
   stopped_tries_.erase(r.worker);
   if (contains(contributors_, r.worker) && own_end) exited_.insert(r.worker);
   if (was_member && !own_end) due_.emplace_back(false, host_.at(r.worker));
@@ -625,7 +628,7 @@ void Checkers::on_end(std::int32_t code, const std::string& message) {
   if (code == 67 && has_checkpoint && exited_.empty() && !is_adopted &&
       message.find("no other host of the initial launch") == std::string::npos)
     fail(fmt::format("the job ends though it has a checkpoint: {}", message));
-  if (futile_restarts > 0 && deaths_ + tries_ > futile_restarts + 8)
+  if (futile_restarts > 0 && deaths_ + tries_ - unwanted_ > futile_restarts + 8)
     fail(
         fmt::format("{} deaths and {} failed tries without an epoch between them did not end the "
                     "job",

@@ -207,8 +207,9 @@ class Checkers {
   std::optional<Time> last_stood_;
   bool is_standstill_told_ = false;
   std::set<WorkerId> hung_;
-  std::uint32_t deaths_ = 0;  ///< Deaths of members since an epoch was completed.
-  std::uint32_t tries_ = 0;   ///< Starts that failed while no member was alive, since then.
+  std::uint32_t deaths_ = 0;    ///< Deaths of members since an epoch was completed.
+  std::uint32_t tries_ = 0;     ///< Starts that failed while no member was alive, since then.
+  std::uint32_t unwanted_ = 0;  ///< Those of them that were stopped or not wanted any more.
   /// Hosts that go away, and when, by the wall clock. Nullopt: all of them.
   std::map<std::optional<Host>, std::int64_t> leaving_;
   std::set<std::optional<Host>> estimated_;  ///< Whose deadline the present term has computed.
