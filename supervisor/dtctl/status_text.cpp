@@ -319,7 +319,8 @@ std::string host_file(const json& status, Detail detail) {
 std::string checkpoint(const json& status) {
   const json& said = part(status, "checkpoint");
   const bool is_by_time = number(said, "interval_s") > 0;
-  if (!said.is_object() || (shown(said, "every") == "0" && !is_by_time)) return "";
+  if (!said.is_object() || restarts_group(status) || (shown(said, "every") == "0" && !is_by_time))
+    return "";
   if (shown(said, "none_because") != "-") return shown(said, "none_because") + "\n";
   std::string out = shown(said, "newest") == "-"
                         ? "no checkpoint yet"

@@ -46,6 +46,7 @@ def run(name, folder):
 
 def error_of(out):
     """The last exception that a worker wrote."""
+    out = re.sub(r"\(exit code \d+: (.*)\)$", r"\1", out, flags=re.M)  # dtlaunch's words around it
     return (re.findall(r"((?:\w+Error|dtkv\.\S+)(?:: .*)?)$", out, re.M) or [""])[-1]
 
 
