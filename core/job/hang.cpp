@@ -21,6 +21,11 @@ void HangWatch::report(ServerId server, const Traffic& report, Time now) {
   count(rounds, 1);
 }
 
+void HangWatch::expect(WorkerId worker, Time now) {
+  Seen& seen = seen_[worker];
+  if (!seen.alive && seen.away_from == 0) seen.alive = now;
+}
+
 void HangWatch::count(const Rounds& rounds, std::uint32_t by) {
   for (const WorkerId id : rounds.owing) seen_[id].owed_to += by;
   for (const WorkerId id : rounds.waiting) seen_[id].waits_at += by;

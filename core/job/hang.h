@@ -34,6 +34,8 @@ class HangWatch {
  public:
   /// `report` names workers of the job only.
   void report(ServerId server, const Traffic& report, Time now);
+  /// A sign of life is due from now on, unless a server lacks its connection.
+  void expect(WorkerId worker, Time now);
   void figures(WorkerId worker, const Figures& figures);
   /// True if the position is new.
   bool progress(WorkerId worker, const Progress& at, Time now);
@@ -75,7 +77,7 @@ class HangWatch {
     std::vector<WaitingFor> waits;
   };
   struct Seen {
-    std::optional<Time> alive;    ///< The last sign of life; nothing: it is not connected.
+    std::optional<Time> alive;    ///< The last sign of life, or expect(); nothing: not connected.
     std::optional<Time> worked;   ///< Its last activity.
     std::uint32_t owed_to = 0;    ///< Servers with a round that lacks its part.
     std::uint32_t waits_at = 0;   ///< Servers with a round that it waits in.

@@ -29,6 +29,7 @@ struct Job::Parts {
     for (const Record& r : records) replay(r);
     workers.replayed();
     servers.replayed();
+    stragglers.replayed();
   }
 
   JobContext job;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "core/base/lookup.h"
 
@@ -14,9 +15,12 @@ std::string_view why_it_stalls(const Stragglers::Stall& stall) {
 
 }  // namespace
 
+void Stragglers::replayed() { unheard_ = job_.boundary.contributors(); }
+
 void Stragglers::traffic_seen(const FromServer<Traffic>& e) {
   for (const WorkerId id : e.message.busy) works(id);
   hang_watch_.report(e.server, e.message, job_.now());
+  for (const WorkerId id : std::exchange(unheard_, {})) hang_watch_.expect(id, job_.now());
 }
 
 void Stragglers::works(WorkerId worker) {

@@ -41,6 +41,9 @@ class Stragglers {
              LostTime& lost_time)
       : job_(job), hosts_(hosts), servers_(servers), workers_(workers), lost_time_(lost_time) {}
 
+  /// Who has stood still since before this term never says anything in it.
+  void replayed();
+
   // Events.
   void traffic_seen(const FromServer<Traffic>& e);
   void progress(const FromWorker<Progress>& e);
@@ -81,6 +84,7 @@ class Stragglers {
   LostTime& lost_time_;
   HangWatch hang_watch_;
   Standstill standstill_{job_, hosts_, servers_, workers_, lost_time_, hang_watch_};
+  std::vector<WorkerId> unheard_;  ///< Members from before this term, until a server reports.
   std::map<WorkerId, Stall> stalls_;
   TickTime time_;
   std::optional<Time> waiting_since_;  ///< Since when a boundary waits, or since its last stops.

@@ -310,6 +310,7 @@ int resume(const Options& options) {
   std::string job_dir = fs::path(options.resume).lexically_normal().string();
   if (job_dir.size() > 1 && job_dir.back() == '/') job_dir.pop_back();
   auto job = find_last_job(job_dir);
+  if (!job && job.error().kind == ErrorKind::kIo) return refuse(job.error(), kExitFailure);
   if (!job) return refuse(job.error());
   job->spec.detached |= options.spec.detached;
   const auto& ended = job->pointer.ended;

@@ -39,7 +39,10 @@ constexpr auto kNextWord = std::chrono::seconds(5);
 Result<std::string> slurp(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return tl::unexpected(errno_error(errno, "read " + path));
-  std::string text(std::istreambuf_iterator<char>(file), {});
+  std::string text;
+  char block[1 << 16];
+  while (file.read(block, sizeof block), file.gcount() > 0)
+    text.append(block, static_cast<std::size_t>(file.gcount()));
   if (file.bad()) return tl::unexpected(errno_error(errno, "read " + path));
   return text;
 }

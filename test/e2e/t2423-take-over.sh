@@ -90,6 +90,8 @@ say "the old master lives, and cannot read its folder"
 take_over stalled alive
 say "the old master is dead, with the journal's copy: a host is cut off"
 take_over missing cut
+say "the copy cannot be read"
+take_over unreadable alive
 is_nightly || exit 0
 for copy in missing torn short; do
   for host in alive dead cut; do
@@ -97,5 +99,3 @@ for copy in missing torn short; do
     take_over $copy $host
   done
 done
-say "the copy cannot be read"
-take_over unreadable alive
