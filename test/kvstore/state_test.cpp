@@ -107,7 +107,7 @@ TEST_CASE("state: what cannot be asked for or set is refused by name, and change
         std::string::npos);
   must(store.set_optimizer("sgd momentum=0.5"));
   CHECK(must(store.optimizer()).starts_with("sgd momentum=0.5"));
-  CHECK(pulls("w", State::kSecond).error().message.find("has 1 state(s)") != std::string::npos);
+  CHECK(pulls("w", State::kSecond).error().message.find("has 1 state,") != std::string::npos);
   CHECK(pulls("mean", State::kFirst).error().message.find("'mean'") != std::string::npos);
   CHECK(pulls("v", State::kFirst).error().code == data::Code::kInvalid);
   CHECK(store.pull_state({"w"}, State::kFirst, {array_of(wrong)}, {&updates, 1}).error().code ==
