@@ -161,9 +161,12 @@ def weights_agree(run: Run) -> Iterator[str]:
 def checkpoints_are_the_weights(run: Run) -> Iterator[str]:
     """What the servers saved before an epoch is what the workers held at the end of the one before."""
     hashes = {(line["epoch"], worker): line["hash"] for worker, line in run.lines("epoch")}
-    ended = {epoch: hashes[epoch, w] for epoch, several in releases(run).items() for w in several[-1] if (epoch, w) in hashes}
+    begun = releases(run)
+    ended = {epoch: hashes[epoch, w] for epoch, several in begun.items() for w in several[-1] if (epoch, w) in hashes}
     for epoch, folder in run.checkpoints().items():
         found = weights_hash(folder)
+        if len(begun[epoch]) > 1:  # nobody was left in it: it begins again with what its steps had made of the weights
+            continue
         if epoch - 1 in ended and found != ended[epoch - 1]:
             yield f"checkpoint of epoch {epoch}: weights {found}, and the workers had {ended[epoch - 1]}"
     if not run.checkpoints() and run.is_last:
