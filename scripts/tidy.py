@@ -26,6 +26,8 @@ RULES = [
      "no sleeping: wait for an event, or for a condition with a deadline"),
     (lambda p: p.startswith(LIBRARIES) and p.endswith(CPP) and not p.endswith("main.cpp") and "dtctl" not in p,
      r"\bstd::(?:cout|cerr|clog)\b|(?<![\w:.])printf\s*\(", "a library does not print: take an io::Log or return the text"),
+    (lambda p: p.startswith(LIBRARIES) and p.endswith(CPP), r"\bistreambuf_iterator\b",
+     "a read that fails throws an error without the file's name: io/read_file.h"),
     (lambda p: p.endswith(CPP) and not p.startswith("test/"), r"(?<![\w:.])(?:system|popen)\s*\(", "no shell command lines: pass an argument vector"),
     (lambda p: p.endswith(CPP), r"\busing\s+namespace\s+std\s*;", "no using namespace std"),
     (lambda p: p.endswith(CPP), r"\b(?:strcpy|sprintf|gets|strtok|atoi|atol|atof)\s*\(",

@@ -1,25 +1,22 @@
 #include "io/job/job_pointer.h"
 
-#include <cerrno>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "io/job/spec.h"
 #include "io/json_number.h"
+#include "io/read_file.h"
 
 namespace dt::io {
 
 Result<JobPointer> read_job_pointer(const std::string& job_dir) {
   const std::string path = pointer_file(job_dir);
-  std::ifstream file(path);
-  if (!file && errno == ENOENT)
+  const auto text = read_file_if_there(path);
+  if (!text) return tl::unexpected(text.error());
+  if (!*text)
     return fail(ErrorKind::kUnavailable,
                 "no job was ever started in {}; give its folder with --job-dir", job_dir);
-  if (!file) return tl::unexpected(errno_error(errno, path));
-  const std::string text((std::istreambuf_iterator<char>(file)), {});
   try {
-    const auto json = nlohmann::json::parse(text);
+    const auto json = nlohmann::json::parse(**text);
     JobPointer pointer;
     json.at("job").get_to(pointer.job);
     json.at("master").get_to(pointer.master);

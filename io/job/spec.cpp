@@ -14,8 +14,6 @@
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -25,6 +23,7 @@
 #include "io/job/flags.h"
 #include "io/job/master_folders.h"
 #include "io/json_number.h"
+#include "io/read_file.h"
 
 namespace dt {
 
@@ -259,10 +258,9 @@ Result<JobSpec> spec_from_json(const std::string& text) {
 }
 
 Result<JobSpec> read_spec(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) return tl::unexpected(errno_error(errno, "read " + file));
-  return spec_from_json(std::string(std::istreambuf_iterator<char>(in), {}))
-      .map_error([&](const Error& e) { return e.at(file); });
+  const auto text = read_file(file);
+  if (!text) return tl::unexpected(text.error());
+  return spec_from_json(*text).map_error([&](const Error& e) { return e.at(file); });
 }
 
 std::vector<std::string> options_that_differ(const JobSpec& a, const JobSpec& b) {

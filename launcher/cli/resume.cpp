@@ -9,8 +9,6 @@
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <optional>
 #include <sstream>
@@ -25,6 +23,7 @@
 #include "io/job/checkpoint_manifest.h"
 #include "io/job/job_owner.h"
 #include "io/process_tree.h"
+#include "io/read_file.h"
 #include "io/volume_answers.h"
 
 namespace dt::launcher {
@@ -36,22 +35,10 @@ namespace fs = std::filesystem;
 constexpr auto kFirstWord = std::chrono::seconds(2);
 constexpr auto kNextWord = std::chrono::seconds(5);
 
-Result<std::string> slurp(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return tl::unexpected(errno_error(errno, "read " + path));
-  std::string text;
-  char block[1 << 16];
-  while (file.read(block, sizeof block), file.gcount() > 0)
-    text.append(block, static_cast<std::size_t>(file.gcount()));
-  if (file.bad()) return tl::unexpected(errno_error(errno, "read " + path));
-  return text;
-}
-
 /// Empty if there is no such file.
-Result<std::string> slurp_if_there(const std::string& path) {
-  auto text = slurp(path);
-  if (!text && ::access(path.c_str(), F_OK) != 0 && errno == ENOENT) return std::string();
-  return text;
+Result<std::string> read_if_there(const std::string& path) {
+  return io::read_file_if_there(path).map(
+      [](std::optional<std::string> text) { return text.value_or(""); });
 }
 
 std::vector<Record> records_of(const std::string& journal) {
@@ -85,7 +72,7 @@ struct Past {
 
 Result<Past> past_of(const std::string& journal) {
   Past past;
-  const auto bytes = slurp_if_there(journal);
+  const auto bytes = read_if_there(journal);
   if (!bytes) return tl::unexpected(bytes.error());
   for (Record& record : records_of(*bytes)) {
     if (const auto* ending = std::get_if<JobEnding>(&record))
@@ -149,7 +136,7 @@ std::string changes_since(const io::JobSpec& past, const io::JobSpec& next) {
 Result<std::map<std::string, std::string>> variables_of(const std::string& file) {
   std::map<std::string, std::string> out;
   if (file.empty()) return out;
-  auto text = slurp(file);
+  auto text = io::read_file(file);
   if (!text) return tl::unexpected(text.error());
   std::istringstream lines(*text);
   std::size_t number = 0;
@@ -285,7 +272,7 @@ Result<std::string> journal_to_end(const io::JobSpec& spec) {
   for (const auto* hosts : {&spec.workers, &spec.servers})
     named.insert(named.end(), hosts->begin(), hosts->end());
   const std::string list = spec.job_dir + "/host_worker";
-  const auto text = spec.elastic ? slurp_if_there(list) : Result<std::string>();
+  const auto text = spec.elastic ? read_if_there(list) : Result<std::string>();
   if (!text) return tl::unexpected(text.error());
   auto lines = parse_hosts(*text, list);
   if (!lines)
@@ -293,7 +280,7 @@ Result<std::string> journal_to_end(const io::JobSpec& spec) {
                 lines.error().message);
   for (HostLine& line : with_known_ways(std::move(*lines), spec.known_hosts))
     named.push_back(std::move(line.host));
-  const auto copy = slurp_if_there(io::journal_copy_file(spec));
+  const auto copy = read_if_there(io::journal_copy_file(spec));
   if (!copy) return tl::unexpected(copy.error());
   std::string bytes(journal::replay(*copy).header);
   for (const Record& record : records_to_end(records_of(*copy), named)) {
@@ -317,7 +304,7 @@ Result<void> decide_end(LastJob& job, const std::string& why) {
     locked.push_back(std::move(fd));
   }
   const std::string path = job.pointer.state_dir + "/journal";
-  const auto bytes = slurp(path);
+  const auto bytes = io::read_file(path);
   if (!bytes) return tl::unexpected(bytes.error());
   const journal::Replay replay = journal::replay(*bytes);
   if (replay.error) return tl::unexpected(replay.error->at(path));

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "io/job/job_pointer.h"
@@ -56,7 +55,9 @@ std::string last_lines(const std::string& path, int lines) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   const std::streamoff size = file.tellg();
   file.seekg(std::max<std::streamoff>(0, size - kMost));
-  std::string text((std::istreambuf_iterator<char>(file)), {});
+  std::string text(kMost, '\0');
+  file.read(text.data(), kMost);
+  text.resize(static_cast<std::size_t>(file.gcount()));
   std::size_t at = text.size();
   for (int i = 0; at != 0 && at != text.npos && i <= lines; ++i) {
     at = text.rfind('\n', at - 1);

@@ -5,12 +5,11 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <set>
 
 #include "io/job/master_folders.h"
 #include "io/job/spec.h"
+#include "io/read_file.h"
 #include "launcher/prune.h"
 #include "supervisor/volume/lock_holder.h"
 
@@ -31,10 +30,9 @@ bool hold(const std::string& path, std::vector<io::Fd>& held) {
 /// Whether the folder's lock shows that a supervisor of the job is, or may be, on another machine.
 bool is_taken_over(const std::string& job_dir, const std::string& job) {
   const std::string path = io::marker_dir(job_dir) + "/lock";
-  std::error_code ec;
-  if (!fs::exists(path, ec)) return static_cast<bool>(ec);
-  std::ifstream file(path, std::ios::binary);
-  const auto holder = lock_from_json(std::string(std::istreambuf_iterator<char>(file), {}));
+  const auto text = io::read_file_if_there(path);
+  if (text && !*text) return false;
+  const auto holder = text ? lock_from_json(**text) : tl::unexpected(text.error());
   if (!holder) return true;
   return holder->job == job && !is_stale(*holder, this_process(job));
 }

@@ -3,31 +3,26 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "core/base/number.h"
 #include "io/json_number.h"
+#include "io/read_file.h"
 
 namespace dt::supervisor {
 
 namespace {
 
-std::string local_file(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 std::string first_line(const char* path) {
-  const std::string text = local_file(path);
+  const std::string text = io::read_file(path).value_or("");
   return text.substr(0, text.find('\n'));
 }
 
 }  // namespace
 
 std::uint64_t process_start(std::int64_t pid) {
-  const std::string stat = local_file(fmt::format("/proc/{}/stat", pid));
+  // A process may end while it is asked.
+  const std::string stat = io::read_file(fmt::format("/proc/{}/stat", pid)).value_or("");
   // The name in parentheses may hold blanks: count from its end. Field 22 is the start time.
   std::size_t at = stat.rfind(')');
   // Ended, and only waiting for its parent to take note.

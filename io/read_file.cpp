@@ -1,0 +1,34 @@
+#include "io/read_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "io/fd.h"
+
+namespace dt::io {
+
+Result<std::optional<std::string>> read_file_if_there(const std::string& path) {
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file && errno == ENOENT) return std::optional<std::string>();
+  std::string text;
+  char block[1 << 16];
+  ssize_t n = file ? 1 : -1;
+  while (n > 0) {
+    n = ::read(file.get(), block, sizeof block);
+    if (n > 0) text.append(block, static_cast<std::size_t>(n));
+    if (n < 0 && errno == EINTR) n = 1;
+  }
+  if (n < 0) return tl::unexpected(errno_error(errno, "read " + path));
+  return std::optional(std::move(text));
+}
+
+Result<std::string> read_file(const std::string& path) {
+  auto text = read_file_if_there(path);
+  if (!text) return tl::unexpected(text.error());
+  if (!*text) return tl::unexpected(errno_error(ENOENT, "read " + path));
+  return std::move(**text);
+}
+
+}  // namespace dt::io

@@ -1,0 +1,25 @@
+#include "io/read_file.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "test/support/catch.h"
+
+using namespace dt;
+
+TEST_CASE("read file: whole, absent, and what cannot be read is named", "[io]") {
+  std::string folder = "/tmp/dt_read_XXXXXX";
+  REQUIRE(::mkdtemp(folder.data()) != nullptr);
+  const std::string text(200'000, 'x');
+  std::ofstream(folder + "/file") << text;
+  CHECK(io::read_file(folder + "/file") == text);
+  CHECK_FALSE(io::read_file_if_there(folder + "/none").value());
+  CHECK(io::read_file(folder + "/none").error().message ==
+        "read " + folder + "/none: No such file or directory");
+  CHECK(io::read_file_if_there(folder).error().message == "read " + folder + ": Is a directory");
+  // Its first page is mapped by nobody: the read ends with EIO, as on a broken volume.
+  CHECK(io::read_file("/proc/self/mem").error().message ==
+        "read /proc/self/mem: Input/output error");
+  std::filesystem::remove_all(folder);
+}
