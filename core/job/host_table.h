@@ -37,7 +37,7 @@ struct HostState {
   std::optional<Time> cooling_until;
   bool given_up = false;
   std::string why;         ///< Last failure.
-  std::string last_death;  ///< Of a worker that was started again in this term; for people.
+  std::string last_death;  ///< What ended the last worker that was started again. Not replayed.
   /// What failed then: reach, preflight, prepare, start (until its first epoch), run.
   std::string check;
   std::optional<Time> told_at;  ///< When its last failure became an event.

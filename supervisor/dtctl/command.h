@@ -33,7 +33,7 @@ struct Arguments {
   std::string why;
   Duration timeout{};  ///< From `begun` on. 0: none.
   std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
-  std::shared_ptr<io::VolumeQuestion> volume;  ///< Of job_dir.
+  std::shared_ptr<io::VolumeQuestion> volume;  ///< Asks the volume of job_dir.
 };
 
 /// The command line is wrong.

@@ -14,7 +14,7 @@
 namespace dt::supervisor {
 
 struct WaitOptions {
-  std::shared_ptr<io::VolumeQuestion> volume;  ///< Of the job's folder.
+  std::shared_ptr<io::VolumeQuestion> volume;  ///< Asks the volume of the folder.
   std::vector<Condition> conditions;           ///< All have to hold at once; at least one.
   /// Without it until they hold or the job ends.
   std::optional<std::chrono::steady_clock::time_point> until;

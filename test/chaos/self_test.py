@@ -17,7 +17,7 @@ FIRST, SECOND = Trainer(3, "a", 0, 2), Trainer(4, "a", 1, 3)
 
 def told(looks: list[tuple[float, list[Trainer], set[int]]]) -> list[str]:
     seen = Watch()
-    return [text for now, trainers, apart in looks for text in seen.look(now, trainers, [], apart)]
+    return [text for at, trainers, apart in looks for text in seen.look(at, trainers, [], apart)]
 
 
 def watch_sees() -> None:

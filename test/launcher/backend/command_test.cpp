@@ -265,7 +265,8 @@ TEST_CASE("command: one squeue tells of the nodes of all that come meanwhile", "
   const InPath srun("srun",
                     "#!/bin/sh\nwhile [ \"$1\" != -- ]; do case $1 in --jobid=*) export "
                     "JOB=\"${1#*=}\" ;; esac; shift; done; shift; exec \"$@\"\n");
-  std::string script = "#!/bin/sh\necho >>\"$0.calls\"; sleep 0.2\n";
+  std::string script =
+      "#!/bin/sh\necho >>\"$0.calls\"; sleep 0.2\n";  // as slow as a busy slurmctld
   for (int n = 1; n <= 30; ++n)
     script += fmt::format("echo '{}|RUNNING|n{}|None|dtlaunch:j joined'\n", 100 + n, n);
   const InPath squeue("squeue", script);
