@@ -15,7 +15,7 @@ for environ in /proc/[0-9]*/environ; do
   [[ $text = *" TORCHELASTIC_RESTART_COUNT=$TORCHELASTIC_RESTART_COUNT "* ]] || echo "STILL THERE: $environ $text"
 done
 echo "group $TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS: rank $RANK of $WORLD_SIZE, \
-node $GROUP_RANK of $GROUP_WORLD_SIZE, at $MASTER_ADDR:$MASTER_PORT"
+node $GROUP_RANK of $GROUP_WORLD_SIZE, at $MASTER_ADDR:$MASTER_PORT" | tee -a "$GROUPS_FILE"
 exec "$@" "$STEPS.$TORCHELASTIC_RESTART_COUNT.$RANK" "$SNAPSHOT" 20 50 5
 END
 chmod +x "$T/worker"
@@ -37,6 +37,7 @@ mapfile -t host <"$SSH_HOSTS"
 head -n 2 "$SSH_HOSTS" >two_hosts
 start job dtlaunch -n 2 -H two_hosts "${SSH_OPTIONS[@]}" --elastic-training-enabled --on-change restart \
   --change-settle 500ms --leave-timeout 10s --env STEPS="$T/steps" --env SNAPSHOT="$T/snapshot" \
+  --env GROUPS_FILE="$PWD/groups" \
   "$T/worker" "$PYTHON" "$DT_SOURCE/test/bench/pauses/torch_step.py"
 job=$PID
 awaits --start state=running
@@ -77,9 +78,9 @@ done
 dtctl stop
 finished job "$job" 30
 output job | grep -q 'STILL THERE' && fail 'a worker of a former group was alive'
-[ "$(output job | grep -oE 'group [0-4] .* at .*' | sed -E 's/:.* at / /' | sort -u | wc -l)" = 5 ] ||
-  fail 'groups share a port, or a group has two'
-[ "$(output job | grep -oE 'at 127\S+' | sort -u | wc -l)" = 5 ] || fail 'a MASTER_PORT came twice'
+sed -E 's/:.* at / /' groups | sort -u >ports
+[ "$(wc -l <ports)" = 5 ] || fail "groups share a port, or a group has two: $(<groups)"
+[ "$(cut -d' ' -f5 ports | sort -u | wc -l)" = 5 ] || fail "a MASTER_PORT came twice: $(<groups)"
 expect_output job 'group 1 of 3: rank 2 of 3, node 2 of 3, at'
 
 say 'all exit with 0: the job has finished; the reason of a death is in dtctl why'
