@@ -143,7 +143,9 @@ awaitable<Result<bool>> FleetRun::look(Duration wait) {
   if (waited->may_rest) co_return true;
   auto listed = SlurmQueue(job_).list();
   trouble_ = listed ? std::string() : listed.error().message;
-  if (!listed) co_return false;
+  // At the end of a job for which Slurm never showed a holder here, Slurm may be gone altogether.
+  if (!listed) co_return waited->job.lets_go && !has_listed_;
+  has_listed_ = true;
   if (*listed != holders_) is_changed_ = true;
   for (const Holder& holder : kept_and_gone(holders_, *listed)) gone_.push_back(holder);
   holders_ = std::move(*listed);

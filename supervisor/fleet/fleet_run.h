@@ -49,6 +49,7 @@ class FleetRun {
   std::unique_ptr<io::ControlClient> client_;
   std::uint64_t seen_ = 0;       ///< FleetWish::number
   std::vector<Holder> holders_;  ///< Slurm's queue at the last poll.
+  bool has_listed_ = false;      ///< Slurm has shown its queue.
   std::vector<Holder> gone_;     ///< Kept holders that left the queue and have no replacement yet.
   std::set<std::uint32_t> replaced_;  ///< Holders for which a replacement was submitted.
   std::vector<std::string> unheld_;   ///< HolderPlan::unheld

@@ -10,6 +10,11 @@ cat >"$T/worker.sh" <<W
 while :; do echo "\$(date +%s%N) \$DT_JOB" >>$T/train.log; sleep 0.1; done
 W
 chmod +x "$T/worker.sh"
+# Slurm's programs without a cluster: nobody waits for it.
+mkdir "$T/programs"
+printf '#!/bin/sh\necho "squeue: fatal: no configuration" >&2\nexit 1\n' >"$T/programs/squeue"
+chmod +x "$T/programs/squeue"
+PATH=$T/programs:$PATH
 cat >"$T/mount.py" <<'P'
 import sys
 sys.path.insert(0, sys.argv[1] + "/test/chaos")
@@ -33,6 +38,7 @@ on() {
     exec "$@"' on "$@"
 }
 pointer() { python3 -c "import json; print(json.load(open('$T/disk/.dtlaunch/current.json'))['$1'])"; }
+pause() { awk 'NR > 1 && $2 != job { printf "%d", ($1 - at) / 1e9 } { at = $1; job = $2 }' "$T/train.log"; }  # between both
 jobs_of_log() { awk '{ print $2 }' "$T/train.log" | uniq; }
 
 # take_over COPY HOST: COPY: stalled (nothing is dead), missing, torn, short, unreadable; HOST: dead, alive, cut.
@@ -75,6 +81,7 @@ take_over() {
     [ "$2" != cut ] || expect_output second 'does not answer: what runs there ends by itself in [0-9]+ s at the latest'
     [ "$1" != stalled ] || kill -CONT "$server"
     [ "$1" != stalled ] || finished first "$first" 60
+    [ "$1" != stalled ] || [ "$(pause)" -lt 12 ] || fail "nobody trained for $(pause) s"
     [ "$(jobs_of_log | wc -l)" = 2 ] || fail "$1 $2: two jobs trained at once: $(jobs_of_log)"
     [ ! -s "$T/disk/host_worker_log" ] || fail "lines of another job: $(cat "$T/disk/host_worker_log")"
   fi

@@ -22,8 +22,9 @@ _NAMES = "dtkv.names"
 _GRAD, _VERSION = operator.attrgetter("grad"), operator.attrgetter("_version")
 _ALIGN = 16
 """Parameters begin at multiples of this many elements in the store's memory."""
-_CAN_COUNT = torch.__version__ >= (2, 5)
-_count_writes = torch.autograd.graph.increment_version if _CAN_COUNT else torch._foreach_zero_
+_any_torch: Any = torch  # whichever release it is
+_CAN_COUNT = _any_torch.__version__ >= (2, 5)
+_count_writes = _any_torch.autograd.graph.increment_version if _CAN_COUNT else torch._foreach_zero_
 
 
 class _Parameter:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, Iterable, List
 
 import torch
 
@@ -96,7 +96,7 @@ class Replica:
             rows[name] = gradient if gradient.is_contiguous() else flat(gradient)
         return rows
 
-    def take_gradients(self, rows: Dict[str, Any], counts: Sequence[float]) -> None:
+    def take_gradients(self, rows: Dict[str, Any], counts: Iterable[float]) -> None:
         """The mean; parameters without a gradient on any worker keep none."""
         for row, count, p in zip(rows.values(), counts, self.parameters.values()):
             if count == 0:
