@@ -309,8 +309,10 @@ awaitable<std::vector<Host>> HostLinks::shut_down(Duration grace, bool is_killed
     awaits = std::any_of(hosts_.begin(), hosts_.end(), [&](const auto& entry) {
       const auto& link = entry.second.link;
       if (!link || link->ended()) return false;
+      // The link of a take-over ends with the agent, and is made once more to see that.
+      const bool answers = link->up() || (spec_.is_taken_over && link->heard_at() != Time{});
       const Duration limit = waits_for_orphans ? orphans_end
-                             : link->up()      ? grace + kGoodbye
+                             : answers         ? grace + kGoodbye
                                                : last_reach;
       return io::steady_now() - begin < limit;
     });

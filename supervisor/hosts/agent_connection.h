@@ -70,7 +70,7 @@ class AgentConnection {
   void shut_down(std::uint32_t grace_ms);
   [[nodiscard]] bool ended() const { return ended_; }
   [[nodiscard]] bool up() const { return up_; }
-  /// While the link is up: the time of the agent's last message.
+  /// The time of the agent's last message; Time{} before the first one.
   [[nodiscard]] Time heard_at() const { return heard_at_; }
   /// shut_down() was called, and no agent is left to send it to.
   [[nodiscard]] bool has_parted() const { return closing_ && !last_word_; }

@@ -7,6 +7,7 @@ ssh_hosts 2
 mkdir -m 700 "$T/a" "$T/b"
 cat >"$T/worker.sh" <<W
 #!/bin/sh
+[ "\$1" != stubborn ] || trap '' TERM
 while :; do echo "\$(date +%s%N) \$DT_JOB" >>$T/train.log; sleep 0.1; done
 W
 chmod +x "$T/worker.sh"
@@ -41,14 +42,16 @@ pointer() { python3 -c "import json; print(json.load(open('$T/disk/.dtlaunch/cur
 pause() { awk 'NR > 1 && $2 != job { printf "%d", ($1 - at) / 1e9 } { at = $1; job = $2 }' "$T/train.log"; }  # between both
 jobs_of_log() { awk '{ print $2 }' "$T/train.log" | uniq; }
 
-# take_over COPY HOST: COPY: stalled (nothing is dead), missing, torn, short, unreadable; HOST: dead, alive, cut.
+# take_over COPY HOST: COPY: stalled (nothing is dead), missing, torn, short, unreadable, whole; HOST: dead, alive, cut, or
+# stubborn: its workers ignore TERM, and Ctrl-C comes before they are killed.
 take_over() {
   local first second
   rm -rf "$T/disk" "$T/train.log" "$T"/[ab]/* "$T"/server
   mkdir "$T/disk"
   : >"$T/train.log"
   on a first dtlaunch -n 2 -s 0 -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" --no-shared-folder --elastic-training-enabled \
-    --on-change restart --orphan-timeout 12s --stop-timeout 2s "$T/worker.sh"
+    --on-change restart --orphan-timeout 12s --ssh-connect-timeout 5s --stop-timeout $([ "$2" = stubborn ] && echo 7s || echo 2s) \
+    "$T/worker.sh" "$2"
   first=$PID
   wait_for 30 '[ "$(wc -l <"$T/train.log")" -gt 20 ]' || fail "the first job does not train: $(output first)"
   _pids+=("$(cat "$T/server")")
@@ -76,6 +79,14 @@ take_over() {
     finished second "$second" 30
     expect_status 1
     expect_output second "read $JOB/.dtlaunch/.*/journal: "
+  elif [ "$2" = stubborn ]; then
+    wait_for 8 'grep -q "has a supervisor again" "$T/second.out"' || fail "no take-over: $(output second)"
+    kill -INT "$second"
+    finished second "$second" 60
+    expect_status 130
+    expect_output second 'the job was stopped: another master takes it over'
+    ! grep 'did not say' "$T/second.out" || fail 'each host said that everything there has ended'
+    [ "$(jobs_of_log | wc -l)" = 1 ] || fail "the job began all the same: $(output second)"
   else
     wait_for 60 '[ "$(jobs_of_log | wc -l)" -ge 2 ]' || fail "$1 $2: the second job does not train: $(output second)"
     [ "$2" != cut ] || expect_output second 'does not answer: what runs there ends by itself in [0-9]+ s at the latest'
@@ -100,6 +111,8 @@ take_over missing cut
 say "the copy cannot be read"
 take_over unreadable alive
 is_nightly || exit 0
+say "Ctrl-C while the old job is stopped"
+take_over whole stubborn
 for copy in missing torn short; do
   for host in alive dead cut; do
     say "$copy, $host"
