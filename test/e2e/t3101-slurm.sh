@@ -4,6 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 . "$(dirname "$0")/slurm.sh"
+. "$(dirname "$0")/flood.sh"
 slurm_up 3 "${PROCTRACK:-linuxproc}"
 allocate 3
 export SLURM_JOB_ID=$SLURM_JOB SLURM_JOB_NODELIST=n[1-3]
@@ -73,6 +74,11 @@ for how in 'Ctrl-C' 'dtlaunch and its supervisor are killed'; do
   fi
   STEP=0.5 wait_for 10 '[ -z "$(of_nodes)" ]' || fail "left: $(of_nodes)"
 done
+
+say "floods by srun: each log is whole"
+rm -rf .dtlaunch host_worker*
+DTLAUNCH=(in_slurm dtlaunch)
+flood srun
 
 say "by mpirun, which starts its daemons by srun: a command beside the job does not wait for it"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
