@@ -59,7 +59,6 @@ MAY = {
                       " kvstore/server/checkpoint",
     "kvstore/api": "core/base kvstore kvstore/protocol kvstore/compute kvstore/link kvstore/server kvstore/worker"
                    " kvstore/worker/device",
-    "kvstore/bench": "core/base core/protocol io kvstore kvstore/*",
     "kvstore/gpucheck": "core/base core/protocol io kvstore/compute/cuda",
     "trainer/data": "core/base kvstore/dtkv.h kvstore/kvstore.h",
     "trainer/models": "core/base",
