@@ -2,7 +2,7 @@
 # Every program reports its commit, and all report the same one.
 . "$(dirname "$0")/lib.sh"
 seen=
-for program in dtlaunch dtsupervisor dtctl dtfleet dtagent dtserver dtbench dtgpucheck dttrain; do
+for program in dtlaunch dtsupervisor dtctl dtfleet dtagent dtserver dtgpucheck dttrain; do
   [ -x "$DT_BIN/$program" ] || continue
   run "$program" "$program" --version
   expect_status 0

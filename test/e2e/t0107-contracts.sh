@@ -11,9 +11,9 @@ golden() {  # NAME: what stands in $T/NAME is what stands in the golden file
   diff -u "$GOLDEN/$1" "$T/$1" || fail "test/contracts/$1 promises something else"
 }
 
-for program in dtlaunch dtctl dtserver dtsupervisor dtfleet dtagent dttrain dtbench dtgpucheck; do
+for program in dtlaunch dtctl dtserver dtsupervisor dtfleet dtagent dttrain dtgpucheck; do
   [ -x "$DT_BIN/$program" ] || { grep "^$program " "$GOLDEN/options.txt" >>"$T/options.txt"; continue; }
-  { "$program" --help || true; [ $program != dtbench ] || dtbench kv --help
+  { "$program" --help || true
     [ $program != dtctl ] || { dtctl exec --help; dtctl clean --help; }; } >"$T/help.txt" 2>&1
   [ "$(wc -l <"$T/help.txt")" -gt 5 ] || fail "$program --help: $(cat "$T/help.txt")"
   ! grep -nE '.{81}' "$T/help.txt" || fail "$program --help has lines of more than 80 columns"

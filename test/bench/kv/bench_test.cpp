@@ -12,8 +12,6 @@
 #include "io/fd.h"
 #include "test/bench/kv/options.h"
 #include "test/bench/kv/peers.h"
-#include "test/bench/kv/scaling.h"
-#include "test/bench/kv/soak.h"
 #include "test/bench/kv/stream.h"
 #include "test/bench/kv/tensor_list.h"
 #include "test/bench/kv/values.h"
@@ -320,7 +318,7 @@ TEST_CASE("dtbench: a device that is not there is one sentence and exit code 77"
     CHECK(ended.status == 77);
     CHECK(ended.out == "dtbench: no CUDA device 2: this machine has 2\n");
   }
-  const Ended ended = Emulated("0").quick({"--device", "cuda:0", "--soak", "100"});
+  const Ended ended = Emulated("0").quick({"--device", "cuda:0", "--check"});
   CHECK(ended.status == 77);
   CHECK(ended.out == "dtbench: no CUDA device on this machine\n");
 }
@@ -349,77 +347,6 @@ TEST_CASE(
   CHECK(contenders.at(0).at("operations").get<int>() % 2 == 0);
 }
 
-TEST_CASE("dtbench: after so many rounds workers and servers have what they had") {
-#if defined(DT_ASAN) || defined(DT_TSAN)
-  const std::string growth = "1G";  // the sanitizers' memory grows
-#else
-  const std::string growth = "1M";
-#endif
-  const std::vector<std::vector<std::string>> ways = {
-      {"--transport", "tcp", "--sizes", "1K", "--soak", "20000"},
-      {"--transport", "shm", "--sizes", "16K", "--soak", "20000"},  // below 16K nothing is shared
-      {"--transport", "shm", "--sizes", "1K+1M", "--soak", "5000", "--memory", "private"},
-      {"--transport", "tcp", "--sizes", "100x1K", "--soak", "20000", "--type", "dist_async"},
-      {"--transport", "tcp", "--sizes", "4x16K", "--soak", "5000", "--codec", "2bit",
-       "--deterministic", "-s2"},
-  };
-  for (auto words : ways) {
-    words.insert(words.end(), {"--growth", growth, "--json"});
-    const auto json = good_json(dtbench(words));
-    CHECK(json.at("grown").empty());
-    const auto& last = json.at("samples").back();
-    CHECK(last.at("rounds") >= std::stoi(words[5]));
-    for (const auto& process : last.at("processes")) {
-      CHECK(process.at("resident_bytes") > 1'000'000);
-      CHECK(process.at("descriptors") > 3);
-      CHECK(process.at("mappings") > 3);
-    }
-  }
-}
-
-TEST_CASE("dtbench: what has grown is named with its process") {
-  KvOptions options;
-  Soak soak;
-  soak.names = {"worker 0", "server 0"};
-  SoakSample sample;
-  sample.processes = {{1'000'000, 10, 50, 2}, {2'000'000, 20, 60, 3}};
-  soak.samples.assign(21, sample);
-  CHECK(grown(options, soak).empty());
-  soak.samples[0].processes[1] = {};                     // the warm-up may take what it needs
-  soak.samples[10].processes[1].resident = 100'000'000;  // and release it
-  CHECK(grown(options, soak).empty());
-  soak.samples.back().processes[1] = {2'000'000 + (2U << 20), 21, 100, 4};
-  const auto all = grown(options, soak);
-  REQUIRE(all.size() == 4);
-  for (const auto& one : all) CHECK(one.find("server 0: ") == 0);
-  CHECK(all[1].find("descriptors grew from 20 to 21") != std::string::npos);
-}
-
-TEST_CASE("dtbench: 1 to 16 workers and 1 to 8 servers have the right sums and even loads") {
-  const auto json =
-      good_json(dtbench({"--scaling", "--sizes", "1M+8x64K", "--chunk", "64K", "--loops", "2",
-                         "--reps", "1", "--seconds", "0.01", "--json"}));
-  const auto& steps = json.at("steps");
-  REQUIRE(steps.size() == 20);
-  for (const auto& step : steps) {
-    CHECK(step.at("bad") == 0);
-    CHECK(step.at("cpu_s_per_gb") > 0);
-    CHECK(step.at("server_bytes_max_over_mean") < 1.01);
-    CHECK(step.at("busy_loops") > step.at("servers"));  // more than one of each
-  }
-  CHECK(steps.back().at("workers") == 16);
-  CHECK(steps.back().at("servers") == 8);
-}
-
-TEST_CASE("dtbench: a load that cannot be even is told as it is") {
-  KvOptions options;
-  options.servers = 4;
-  options.loops = 2;
-  CHECK(imbalance_of(options, *list_of_sizes("4M")) == 1);
-  CHECK(imbalance_of(options, *list_of_sizes("1M")) == 4);
-  CHECK(imbalance_of(options, *list_of_sizes("5M")) == 1.6);
-}
-
 TEST_CASE("dtbench: wrong usage ends with 2 and names the option") {
   const auto refused = [](const std::vector<std::string>& words, const std::string& named) {
     const Ended ended = dtbench(words);
@@ -439,9 +366,6 @@ TEST_CASE("dtbench: wrong usage ends with 2 and names the option") {
   refused({"-H", "hosts", "--loops", "2"}, "--loops");
   refused({"--colocated", "--transport", "shm"}, "--transport");
   refused({"--in-place", "--type", "dist_async"}, "--in-place");
-  refused({"--soak", "20"}, "--soak");
-  refused({"--scaling", "--colocated"}, "--scaling");
-  refused({"--soak", "20000", "--peer", "raw"}, "--soak");
   refused({"--straggle", "5", "--check"}, "--straggle");
   refused({"--device", "cpu"}, "--device");
   refused({"--device", "cuda:0,"}, "--device");

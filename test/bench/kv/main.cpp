@@ -15,8 +15,6 @@
 #include "test/bench/kv/measure.h"
 #include "test/bench/kv/options.h"
 #include "test/bench/kv/report.h"
-#include "test/bench/kv/scaling.h"
-#include "test/bench/kv/soak.h"
 
 namespace {
 
@@ -75,37 +73,6 @@ int work(KvOptions options) {
   return report(options, environment(), result.measurements);
 }
 
-int run_soak(const KvOptions& options) {
-  // A long run reports its progress.
-  const auto tell = [&options](const Soak& so_far) {
-    if (options.json) return;
-    if (so_far.samples.size() == 1) fmt::print("{}", soak_head(options, so_far));
-    fmt::print("{}", soak_line(so_far.samples.back()));
-    std::fflush(stdout);
-  };
-  const Soak whole = soak(options, tell);
-  if (options.json) fmt::print("{}", soak_json(options, whole));
-  const auto wrong = grown(options, whole);
-  for (const auto& one : wrong) fmt::print(stderr, "dtbench: {}\n", one);
-  const int code = exit_code(whole.bad);
-  return wrong.empty() ? code : kExitFailure;
-}
-
-int run_scaling(const KvOptions& options) {
-  std::vector<ScalingStep> all;
-  std::uint64_t bad = 0;
-  if (!options.json) fmt::print("{}", scaling_head(options));
-  for (const std::uint32_t workers : kScalingWorkers)
-    for (const std::uint32_t servers : kScalingServers) {
-      all.push_back(measure_step(options, workers, servers));
-      bad += all.back().series.bad;
-      if (!options.json) fmt::print("{}", scaling_line(all.back()));
-      std::fflush(stdout);
-    }
-  if (options.json) fmt::print("{}", scaling_json(options, all));
-  return exit_code(bad);
-}
-
 int run_here(KvOptions options) {
   if (const std::string why = why_no_devices(options); !why.empty()) {
     fmt::print(stderr, "dtbench: {}\n", why);
@@ -116,8 +83,6 @@ int run_here(KvOptions options) {
     env.congestion_control = isolate_network();
     options.server_network = must(make_server_network());
   }
-  if (options.soak_rounds > 0) return run_soak(options);
-  if (options.is_scaling) return run_scaling(options);
   if (!options.peers.empty() && !options.is_apart) env.congestion_control = isolate_network();
   std::vector<Measurement> all;
   for (const auto& list : options.lists) all.push_back(measure(options, list));

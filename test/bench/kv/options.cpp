@@ -11,7 +11,6 @@
 #include "test/bench/kv/control.h"
 #include "test/bench/kv/peers.h"
 #include "test/bench/kv/raw_copies.h"
-#include "test/bench/kv/scaling.h"
 
 namespace dt::bench {
 
@@ -150,77 +149,50 @@ FlagGroup measured_flags(KvOptions& o) {
   return {"What is measured", {
       {.name = "list", .value = "NAME[,NAME]",
        .to = Reader([&o](Value v) { return lists(v, model_list, o.lists); }),
-       .help = "a model's tensors: resnet50 (default), bert-base, embedding (1 GB)",
-       .manual = "A model's tensors: `resnet50` (default), `bert-base`, `embedding` (one tensor "
-           "of 1 GB)."},
+       .help = "a model's tensors: resnet50 (default), bert-base, embedding (1 GB)"},
       {.name = "sizes", .value = "SIZE[,SIZE]",
        .to = Reader([&o](Value v) { return lists(v, list_of_sizes, o.lists); }),
        .help = "tensors of given sizes instead: 1K, 64M, 1000x1K, 64M+100x4K; a comma separates "
-           "measurements",
-       .manual = "Tensors of given sizes instead: 1K, 64M; 1000x1K is a thousand of them; "
-           "64M+100x4K is one list of both. K, M and G are powers of 1024. A comma separates "
-           "measurements."},
+           "measurements"},
       {.name = "op", .value = "pushpull|push|pull", .to = one_of(o.operation, kOperations),
-       .help = "pushpull (default), push or pull, of the whole list at once",
-       .manual = "Operation; of the whole list at once."},
+       .help = "pushpull (default), push or pull, of the whole list at once"},
       {.name = "type", .value = "dist_sync|dist_async",
        .to = one_of(o.type, {"dist_sync", "dist_async"}),
-       .help = "dist_sync (default) or dist_async",
-       .manual = "Type of the kvstore."},
+       .help = "dist_sync (default) or dist_async"},
       {.name = "optimizer", .value = "SPEC", .to = &o.optimizer, .check = check_optimizer,
-       .help = "the servers update weights, e.g. \"sgd momentum=0.9\"; default: sums",
-       .manual = "The servers update weights, e.g. \"sgd momentum=0.9\" or \"adam\"; default: "
-           "sums. A sample of the weights is then checked, and none with dist_async, where they "
-           "depend on the order of arrival."},
+       .help = "the servers update weights, e.g. \"sgd momentum=0.9\"; default: sums"},
       {.name = "chunk", .value = "BYTES",
        .to = Reader([&o](Value v) { return chunk(v, o.chunk_bytes); }),
        .help = "slice of a tensor that travels on its own (1M)"},
       {.name = "transport", .value = "auto|tcp|shm", .to = one_of(o.transport, kTransports),
-       .help = "auto (default: shared memory, all being on this machine), tcp or shm",
-       .manual = "What chunks travel by; auto, the default, is shared memory where all processes "
-           "are on this machine. Compare tcp with raw, shm with raw-shm."},
+       .help = "auto (default: shared memory, all being on this machine), tcp or shm"},
       {.name = "data-auth", .value = "auto|frames|handshake",
        .to = one_of(o.data_auth, kDataAuths),
        .help = "what is authenticated: auto (default: the handshake inside one machine, else "
-           "frames), every frame, or the handshake alone",
-       .manual = "What connections authenticate; auto, the default, is the handshake inside one "
-           "machine, else every frame. The cost: *--data-auth frames --peer plain*."},
+           "frames), every frame, or the handshake alone"},
       {.name = "codec", .value = "none|1bit|2bit|fp16|bf16", .to = one_of(o.codec, kCodecs),
        .help = "gradients are compressed: none (default), 1bit, 2bit, fp16 or bf16; with "
-           "--transport tcp",
-       .manual = "What gradients are compressed with on their way to a server; results come back "
-           "whole. With --transport tcp. Bytes and GB/s count what is exchanged uncompressed."},
+           "--transport tcp"},
       {.name = "memory", .value = "store|private", .to = one_of(o.memory, kMemories),
        .help = "gradients and results lie in memory of the store's (default) or are private, and "
-           "then copied where it is shared",
-       .manual = "Whether gradients and results lie in memory that the store gave (the default; "
-           "servers of the same machine then read and write it) or in the worker's own, from "
-           "which shared memory needs a copy each way."},
+           "then copied where it is shared"},
       {.name = "in-place", .to = &o.is_in_place, .help = "the result overwrites the gradient"},
       {.name = "deterministic", .to = &o.is_deterministic,
        .help = "servers add in the workers' order, not as contributions come"},
       {.name = "busy-poll", .value = "US",
        .to = Reader([&o](Value v) { return microseconds(v, o.busy_poll); }),
-       .help = "who waits polls for so many microseconds before it sleeps (0)",
-       .manual = "Who waits polls for so many microseconds before it sleeps; raw and "
-           "raw-colocated too (0)."},
+       .help = "who waits polls for so many microseconds before it sleeps (0)"},
       {.name = "reps", .value = "N", .to = &o.repetitions, .least = 1, .most = 1000,
-       .help = "repetitions (7; with --scaling 3)",
-       .manual = "Repetitions (7)."},
+       .help = "repetitions (7)"},
       {.name = "seconds", .value = "S",
        .to = Reader([&o](Value v) { return seconds(v, o.seconds); }),
-       .help = "how long a repetition takes, one operation at least (0.3)",
-       .manual = "How long a repetition takes; one operation at least (0.3)."},
+       .help = "how long a repetition takes, one operation at least (0.3)"},
       {.name = "check", .to = &o.verify_all,
        .help = "new values for every operation, and every element of each result checked; CPU is "
-           "not measured then",
-       .manual = "New values for every operation, and every element of each result checked. CPU "
-           "time is not measured then."},
+           "not measured then"},
       {.name = "straggle", .value = "MS",
        .to = Reader([&o](Value v) { return milliseconds(v, o.straggle); }),
-       .help = "before every operation one worker, each in its turn, is so many ms late",
-       .manual = "Before every operation one worker, each in its turn, is so many milliseconds "
-           "late."},
+       .help = "before every operation one worker, each in its turn, is so many ms late"},
       {.name = "json", .to = &o.json, .help = "one JSON object instead of a table"},
   }};
   // clang-format on
@@ -236,11 +208,8 @@ FlagGroup process_flags(KvOptions& o) {
        .most = kMostServers, .help = "server processes ({})"},
       {.name = "hosts", .letter = 'H', .value = "FILE", .to = &o.hosts,
        .help = "workers and servers on these hosts instead, started by dtlaunch; words after -- "
-           "are more of its options",
-       .manual = "Workers and servers on these hosts, as dtlaunch -H takes them. Words after "
-           "`--` are more options for dtlaunch."},
-      {.name = "help", .letter = 'h', .help = "this",
-       .manual = "Show the options."},
+           "are more of its options"},
+      {.name = "help", .letter = 'h', .help = "this"},
   }};
   // clang-format on
 }
@@ -253,45 +222,20 @@ FlagGroup machine_flags(KvOptions& o) {
       {.name = "device", .value = "cuda:N[,cuda:N]",
        .to = Reader([&o](Value v) { return devices(v, o.devices); }),
        .help = "workers' gradients and results are in the memory of these CUDA devices, in turn, "
-           "and the type is dist_device_sync",
-       .manual = "Gradients and results of the workers are in the memory of these CUDA devices, "
-           "the first worker's of the first device and so on in turn; the type is then "
-           "dist_device_sync. Values are checked by copying them."},
+           "and the type is dist_device_sync"},
       {.name = "server-device", .value = "cuda:N",
        .to = Reader([&o](Value v) { return server_device(v, o.server_device); }),
        .help = "servers keep their values on this CUDA device and compute there"},
       {.name = "colocated", .to = &o.is_colocated,
-       .help = "as many servers as workers, and each worker as if alone on a machine with one",
-       .manual = "As many servers as workers, and each worker as if alone on a machine with one "
-           "of them: that one by shared memory, the others by TCP. Compare with raw-colocated."},
+       .help = "as many servers as workers, and each worker as if alone on a machine with one"},
       {.name = "apart", .to = &o.is_apart,
        .help = "workers in one network namespace, servers in another, a link (veth) between "
-           "them; needs root",
-       .manual = "Workers in one network namespace and servers in another, with a link (veth) "
-           "between them, as between two machines. Needs root and `ip`(8); with the peer plain "
-           "alone."},
+           "them; needs root"},
       {.name = "peer", .value = "PEER[,PEER]",
        .to = Reader([&o](Value v) { return peers(v, o.peers); }),
-       .help = "measure these in turn with the kvstore, and print the ratio (below)",
-       .manual = "Measure these in turn with the kvstore. See `PEERS`."},
+       .help = "measure these in turn with the kvstore, and print the ratio (below)"},
       {.name = "pairs", .value = "N", .to = &o.repetitions, .least = 1, .most = 1000,
        .help = "with --peer: repetitions of each, interleaved (7)"},
-      {.name = "scaling", .to = &o.is_scaling,
-       .help = "1 to 16 workers and 1 to 8 servers instead: a line for each, and how even "
-           "servers are loaded",
-       .manual = "1 to 16 workers and 1 to 8 servers instead: a line for each, with what a "
-           "gigabyte costs, how even the servers are loaded and how many of their loops did work."},
-      {.name = "soak", .value = "ROUNDS", .to = &o.soak_rounds, .least = 100,
-       .most = 4'000'000'000,
-       .help = "so many rounds of chunks, and not their time but every process's memory, "
-           "descriptors and mappings: fails if they grow",
-       .manual = "So many rounds of chunks, and not their time but the memory, descriptors, "
-           "mappings and threads of every process: fails if they grow."},
-      {.name = "growth", .value = "BYTES",
-       .to = Reader([&o](Value v) { return bytes(v, o.soak_growth); }),
-       .help = "with --soak: what a process's memory may grow by after the first tenth (1M)",
-       .manual = "With --soak: what the memory of a process may grow by after the first tenth "
-           "(1M)."},
   }};
   // clang-format on
 }
@@ -333,8 +277,6 @@ Examples:
   dtbench kv --transport tcp --data-auth frames --peer plain
   dtbench kv --type dist_async --peer plain --straggle 50 --seconds 2
   dtbench kv --device cuda:0 --server-device cuda:0 --peer copies,cpu
-  dtbench kv --scaling --transport tcp             does CPU per GB stay level?
-  dtbench kv --sizes 1K --soak 10000000            does anything leak?
   dtbench kv -H hosts -w 8 -s 4 --list bert-base   on a cluster
 
 Exit codes: 0 done, 1 a wrong element or a failure, 2 wrong usage, 77 there is
@@ -368,14 +310,8 @@ tl::unexpected<Error> not_of_a_job(const char* name) {
 
 /// Checks of several options together.
 Result<void> complete(KvOptions& options) {
-  if (options.is_scaling && (!options.peers.empty() || options.soak_rounds > 0 ||
-                             options.is_colocated || options.lists.size() > 1))
-    return fail(ErrorKind::kInvalid,
-                "--scaling: one list at a time, and no --peer, --soak or --colocated");
-  if (options.lists.empty())
-    options.lists.push_back(options.is_scaling ? *list_of_sizes(kScalingList)
-                                               : *model_list("resnet50"));
-  if (options.repetitions == 0) options.repetitions = options.is_scaling ? 3 : 7;
+  if (options.lists.empty()) options.lists.push_back(*model_list("resnet50"));
+  if (options.repetitions == 0) options.repetitions = 7;
   if (options.loops == 0)
     options.loops = std::clamp(std::thread::hardware_concurrency(), 1U, 8U);  // as dtserver
   const bool has_other_peer =
@@ -401,8 +337,6 @@ Result<void> complete(KvOptions& options) {
     return fail(ErrorKind::kInvalid, "--peer: others are compared in --op pushpull only");
   if (options.straggle > 0 && options.verify_all)
     return fail(ErrorKind::kInvalid, "--straggle: with --check workers wait for each other anyway");
-  if (options.soak_rounds > 0 && (!options.peers.empty() || options.lists.size() > 1))
-    return fail(ErrorKind::kInvalid, "--soak: one list at a time, and no --peer");
   if (options.is_in_place && options.is_async())
     return fail(ErrorKind::kInvalid, "--in-place: with --type dist_async the sums would be pushed");
   if (options.is_in_place && !options.optimizer.empty())

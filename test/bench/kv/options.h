@@ -57,10 +57,6 @@ struct KvOptions {
   double seconds = 0.3;           ///< A repetition takes about so long, and one operation at least.
   bool verify_all = false;        ///< Each operation works on new values and is checked.
   double straggle = 0;            ///< Seconds that one worker, in turn, is late.
-  bool is_scaling = false;        ///< Every number of workers and servers of scaling.h in turn.
-  /// Measures memory and descriptors over this many rounds of chunks; 0: measures times.
-  std::uint64_t soak_rounds = 0;
-  std::uint64_t soak_growth = std::uint64_t{1} << 20;  ///< Bytes a process may grow meanwhile.
   bool json = false;
 
   // For a job of dtlaunch instead of processes on this machine:
@@ -77,7 +73,7 @@ struct KvOptions {
 };
 
 struct Parsed {
-  std::optional<std::string> answer;  ///< What --help or --manual print: that is all.
+  std::optional<std::string> answer;  ///< What --help prints: that is all.
   KvOptions options;
 };
 
