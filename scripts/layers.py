@@ -17,30 +17,34 @@ import sys
 # Folder: the folders whose headers it may include, besides its own. "core/*" are all folders below core.
 MAY = {
     "core/base": "",
-    "core/files": "core/base core/launch/kind.h",
+    "core/files": "core/base",
     "core/launch": "core/base core/files",
     "core/protocol": "core/base core/files",
     "core/preflight": "core/base core/files core/protocol",
     "core/job": "core/base core/files core/launch core/protocol",
     "io": "core/base core/protocol",
     "io/job": "core/base core/files core/job core/launch core/preflight core/protocol io",
-    "launcher": "core/base core/files core/launch core/protocol io io/job",
+    "launcher": "core/base core/files core/job core/launch core/protocol io io/job",
     "launcher/agent": "core/base core/launch core/preflight core/protocol io io/job launcher",
     "launcher/backend": "core/base core/files core/launch io launcher",
     "launcher/backend/ssh": "core/base core/files io io/job launcher launcher/backend",
     "launcher/reach": "core/base core/files core/launch core/protocol io io/job launcher launcher/backend"
                       " launcher/backend/ssh",
     "launcher/check": "core/base core/files core/launch core/preflight core/protocol io io/job launcher"
-                      " launcher/agent/check_facts.h launcher/backend launcher/reach",
-    "launcher/cli": "core/* io io/job launcher launcher/check/command.h",
-    "supervisor/hosts": "core/* io io/job launcher/backend",
+                      " launcher/backend launcher/reach",
+    "launcher/placement": "core/base core/files core/launch io io/job launcher",
+    "launcher/cli": "core/* io io/job launcher launcher/check launcher/placement",
     "supervisor/volume": "core/* io io/job",
-    "supervisor/control": "core/* io io/job",
-    "supervisor/fleet": "core/base core/files core/launch core/protocol io io/job launcher/cli",
+    "supervisor/context": "core/base core/job io io/job",
+    "supervisor/control": "core/* io io/job launcher launcher/backend supervisor/context supervisor/volume",
+    "supervisor/files": "core/* io io/job supervisor/context supervisor/volume",
+    "supervisor/hosts": "core/* io io/job launcher launcher/backend launcher/check supervisor/context supervisor/control"
+                        " supervisor/files supervisor/volume",
+    "supervisor/fleet": "core/base core/files core/launch core/protocol io io/job launcher/placement",
     "supervisor/dtctl": "core/base core/files core/launch core/protocol io io/job launcher launcher/backend"
-                        " launcher/cli launcher/reach supervisor/fleet supervisor/volume/lock_holder.h",
-    "supervisor": "core/* io io/job launcher launcher/backend launcher/backend/ssh launcher/check/gate.h launcher/reach"
-                  " supervisor/hosts supervisor/volume supervisor/control",
+                        " launcher/cli launcher/placement launcher/reach supervisor/fleet",
+    "supervisor": "core/* io io/job launcher launcher/backend launcher/backend/ssh launcher/check launcher/reach"
+                  " supervisor/context supervisor/control supervisor/files supervisor/hosts supervisor/volume",
     "kvstore/protocol": "core/base",
     "kvstore/compute/kernels": "",
     "kvstore/compute/cuda": "kvstore/compute/kernels/kernels.h",

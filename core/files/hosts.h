@@ -5,7 +5,7 @@
 ///     host  = [ user "@" ] ( name | IPv4 | "[" IPv6 "]" ) [ ":" port ]
 ///     name may hold ranges: node[01-16], gpu[1,3,5-7]; padding is kept.
 ///     LIST is 0,2-5: GPUs as nvidia-smi numbers them; all lines of one host have the same one.
-///     KIND is a name of core/launch/kind.h; all lines of one name have the same one.
+///     KIND is a name of core/files/kind.h; all lines of one name have the same one.
 ///
 /// CRLF line ends, blank lines and blanks around words are harmless.
 #pragma once
@@ -20,7 +20,7 @@
 
 #include "core/base/result.h"
 #include "core/base/wire.h"
-#include "core/launch/kind.h"
+#include "core/files/kind.h"
 
 namespace dt {
 

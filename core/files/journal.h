@@ -1,5 +1,5 @@
 /// The journal: what the supervisor must still know after a crash, as records in one file. Pure:
-/// bytes in, records out; supervisor/journal_file.h owns the file.
+/// bytes in, records out; supervisor/files/journal_file.h owns the file.
 ///
 ///     file   = header line, record...
 ///     record = u32 size of type and body | u32 CRC-32C of size, type and body | u16 type | body

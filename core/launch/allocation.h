@@ -17,7 +17,7 @@
 
 #include "core/base/result.h"
 #include "core/files/hosts.h"
-#include "core/launch/kind.h"
+#include "core/files/kind.h"
 
 namespace dt {
 

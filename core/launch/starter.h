@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/base/result.h"
-#include "core/launch/kind.h"
+#include "core/files/kind.h"
 
 namespace dt {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/files/hosts.h"
-#include "core/launch/kind.h"
+#include "core/files/kind.h"
 
 namespace dt {
 

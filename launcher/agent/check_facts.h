@@ -13,7 +13,4 @@ namespace dt::launcher {
 [[nodiscard]] preflight::VolumeSaid find_volume(const preflight::AskVolume& question);
 [[nodiscard]] preflight::GpusSaid find_gpus(const preflight::AskGpus& question);
 
-/// What is mounted at `path`: "nfs1:/export, nfs4". Empty: it cannot be known.
-[[nodiscard]] std::string mount_of(const std::string& path);
-
 }  // namespace dt::launcher

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/launch/kind.h"
+#include "core/files/kind.h"
 #include "launcher/backend/backend.h"
 
 namespace dt::launcher {

@@ -10,9 +10,9 @@
 #include "core/preflight/judge.h"
 #include "core/preflight/pairs.h"
 #include "io/task_group.h"
-#include "launcher/agent/check_facts.h"
 #include "launcher/check/host_talk.h"
 #include "launcher/host_address.h"
+#include "launcher/mount.h"
 
 namespace dt::launcher {
 namespace {

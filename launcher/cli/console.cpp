@@ -19,8 +19,8 @@
 #include "io/notice_signals.h"
 #include "io/stop_signals.h"
 #include "io/task_group.h"
-#include "launcher/cli/job_programs.h"
-#include "launcher/cli/supervisor_process.h"
+#include "launcher/job_programs.h"
+#include "launcher/supervisor_process.h"
 #include "launcher/cli/terminal.h"
 #include "launcher/shell_word.h"
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "io/job/spec.h"
-#include "launcher/cli/supervisor_process.h"
+#include "launcher/supervisor_process.h"
 
 namespace dt::launcher {
 

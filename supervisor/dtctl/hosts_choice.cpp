@@ -6,10 +6,10 @@
 #include <set>
 
 #include "io/job/flags.h"
-#include "launcher/cli/allocation_probe.h"
-#include "launcher/cli/hosts_file.h"
+#include "launcher/placement/allocation_probe.h"
+#include "launcher/placement/hosts_file.h"
 #include "launcher/cli/placement.h"
-#include "launcher/cli/resume.h"
+#include "launcher/last_job.h"
 
 namespace dt::supervisor {
 namespace {

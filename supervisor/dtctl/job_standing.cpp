@@ -11,7 +11,7 @@
 #include "io/job/spec.h"
 #include "io/read_file.h"
 #include "launcher/prune.h"
-#include "supervisor/volume/lock_holder.h"
+#include "io/job/lock_holder.h"
 
 namespace dt::supervisor {
 namespace {
@@ -32,9 +32,9 @@ bool is_taken_over(const std::string& job_dir, const std::string& job) {
   const std::string path = io::marker_dir(job_dir) + "/lock";
   const auto text = io::read_file_if_there(path);
   if (text && !*text) return false;
-  const auto holder = text ? lock_from_json(**text) : tl::unexpected(text.error());
+  const auto holder = text ? io::lock_from_json(**text) : tl::unexpected(text.error());
   if (!holder) return true;
-  return holder->job == job && !is_stale(*holder, this_process(job));
+  return holder->job == job && !io::is_stale(*holder, io::this_process(job));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #include "supervisor/fleet/slurm_queue.h"
 
-#include "launcher/cli/scheduler_program.h"
+#include "launcher/placement/scheduler_program.h"
 
 namespace dt::supervisor {
 namespace {

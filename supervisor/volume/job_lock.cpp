@@ -16,8 +16,8 @@ constexpr Duration kFilledWithin = std::chrono::milliseconds(500);
 constexpr int kLooks = 10;
 constexpr const char* kJobFiles[] = {"host_worker", "host_worker_log", "events.jsonl"};
 
-Error refusal(const std::string& job_dir, const LockHolder& holder, const LockHolder& me) {
-  if (same_boot(holder, me))
+Error refusal(const std::string& job_dir, const io::LockHolder& holder, const io::LockHolder& me) {
+  if (io::same_boot(holder, me))
     return {
         ErrorKind::kDenied,
         fmt::format("job {} is running in {} (pid {} on this host): stop it with \"dtctl stop\" "
@@ -48,7 +48,7 @@ Error trouble(Error error) {
 awaitable<Result<std::optional<std::string>>> read_lock(VolumeClient& volume, std::string path) {
   for (int look = 1;; ++look) {
     auto text = co_await volume.read(path);
-    const bool is_torn = text && *text && !lock_from_json(**text);
+    const bool is_torn = text && *text && !io::lock_from_json(**text);
     if (!is_torn || look == kLooks) co_return text;
     co_await io::sleep_for(kFilledWithin / kLooks);
   }
@@ -58,7 +58,7 @@ awaitable<Result<std::optional<std::string>>> read_lock(VolumeClient& volume, st
 
 std::string lock_path(const std::string& job_dir) { return io::marker_dir(job_dir) + "/lock"; }
 
-awaitable<Result<bool>> take_job_lock(VolumeClient& volume, std::string job_dir, LockHolder me,
+awaitable<Result<bool>> take_job_lock(VolumeClient& volume, std::string job_dir, io::LockHolder me,
                                       bool by_force) {
   bool is_forced = false;
   const std::string path = lock_path(job_dir);
@@ -72,14 +72,14 @@ awaitable<Result<bool>> take_job_lock(VolumeClient& volume, std::string job_dir,
     auto text = co_await read_lock(volume, path);
     if (!text) co_return tl::unexpected(trouble(text.error()));
     if (!*text) continue;
-    const auto holder = lock_from_json(**text);
+    const auto holder = io::lock_from_json(**text);
     if (!holder)
       co_return fail(ErrorKind::kDenied,
                      "{} cannot be understood ({}): if no job runs in this folder, rm {}", path,
                      holder.error().message, path);
     if (*holder == me) co_return is_forced;
-    if (!is_stale(*holder, me)) {
-      if (!by_force || same_boot(*holder, me))
+    if (!io::is_stale(*holder, me)) {
+      if (!by_force || io::same_boot(*holder, me))
         co_return tl::unexpected(refusal(job_dir, *holder, me));
       is_forced = true;
     }
@@ -98,20 +98,20 @@ awaitable<Result<bool>> take_job_lock(VolumeClient& volume, std::string job_dir,
   co_return fail(ErrorKind::kDenied, "several jobs are being started in {}", job_dir);
 }
 
-awaitable<Result<std::optional<LockHolder>>> job_lock_holder(VolumeClient& volume,
+awaitable<Result<std::optional<io::LockHolder>>> job_lock_holder(VolumeClient& volume,
                                                              std::string job_dir) {
   auto text = co_await volume.read(lock_path(job_dir));
   if (!text) co_return tl::unexpected(text.error());
   if (!*text) co_return std::nullopt;
-  co_return lock_from_json(**text);
+  co_return io::lock_from_json(**text);
 }
 
-awaitable<Result<void>> drop_job_lock(VolumeClient& volume, std::string job_dir, LockHolder me) {
+awaitable<Result<void>> drop_job_lock(VolumeClient& volume, std::string job_dir, io::LockHolder me) {
   const std::string path = lock_path(job_dir);
   auto text = co_await volume.read(path);
   if (!text) co_return tl::unexpected(text.error());
   if (!*text) co_return Result<void>();
-  const auto holder = lock_from_json(**text);
+  const auto holder = io::lock_from_json(**text);
   if (!holder || *holder != me) co_return Result<void>();
   auto removed = co_await volume.remove(path);
   co_return removed;

@@ -12,7 +12,7 @@
 
 #include "io/job/job_pointer.h"
 #include "io/job/spec.h"
-#include "supervisor/volume/lock_holder.h"
+#include "io/job/lock_holder.h"
 #include "test/fuzz/target.h"
 
 using namespace dt;

@@ -22,7 +22,7 @@
 
 #include "core/files/file_watch.h"
 #include "core/job/job.h"
-#include "supervisor/journal_room.h"
+#include "supervisor/files/journal_room.h"
 #include "test/sim/checkers.h"
 #include "test/sim/random.h"
 #include "test/sim/simulate.h"

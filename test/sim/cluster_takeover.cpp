@@ -10,7 +10,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// supervisor/job_files.h and host_links.cpp have these.
+// supervisor/files/job_files.h and host_links.cpp have these.
 constexpr Duration kLockLook = 2s;
 constexpr Duration kDoubtAfter = 3 * kLockLook;
 constexpr Duration kGivenToNotice = kDoubtAfter + kLockLook;

@@ -7,7 +7,7 @@
 #include "core/job/records.h"
 #include "io/job/control_client.h"
 #include "io/job/control_protocol.h"
-#include "supervisor/journal_file.h"
+#include "supervisor/files/journal_file.h"
 #include "supervisor/supervisor.h"
 #include "test/supervisor/agent_end.h"
 

@@ -4,7 +4,7 @@
 #include "core/protocol/exit_code.h"
 #include "io/job/control_client.h"
 #include "io/job/control_protocol.h"
-#include "supervisor/journal_file.h"
+#include "supervisor/files/journal_file.h"
 #include "test/supervisor/supervised.h"
 
 using namespace dt;

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <map>
 
-#include "launcher/cli/resume.h"
+#include "launcher/last_job.h"
 #include "test/support/catch.h"
 
 using namespace dt;

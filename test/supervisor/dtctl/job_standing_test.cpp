@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "io/job/spec.h"
-#include "supervisor/volume/lock_holder.h"
+#include "io/job/lock_holder.h"
 #include "test/supervisor/loop.h"
 
 using namespace dt;
@@ -36,7 +36,7 @@ struct Left {
     lock = io::marker_dir(spec.job_dir) + "/lock";
     write(state + "/spec.json", io::to_json(spec));
     write(state + "/journal", "");
-    write(lock, to_json(this_process(kJob)));
+    write(lock, to_json(io::this_process(kJob)));
   }
   ~Left() { ::unsetenv("XDG_STATE_HOME"); }
   static void write(const std::string& path, const std::string& text) {
@@ -83,7 +83,7 @@ TEST_CASE("job standing: a job runs while dtlaunch or a supervisor lives", "[job
 
 TEST_CASE("job standing: what another machine may have is not known", "[job_standing]") {
   const Left left;
-  LockHolder far = this_process(kJob);
+  io::LockHolder far = io::this_process(kJob);
   far.host = "far";
   far.boot_id = "another boot";
   Left::write(left.lock, to_json(far));

@@ -10,7 +10,7 @@ using namespace dt::supervisor;
 
 namespace {
 
-LockHolder holder_of_job(const std::string& job) { return this_process(job); }
+io::LockHolder holder_of_job(const std::string& job) { return io::this_process(job); }
 
 /// The pid of a process that has ended.
 std::int64_t gone_pid() {
@@ -26,7 +26,7 @@ TEST_CASE("job lock: a second job in the folder is refused, by name, pid and rem
           "[job_lock]") {
   TempDir dir;
   VolumeLoop loop;
-  const LockHolder first = holder_of_job("first");
+  const io::LockHolder first = holder_of_job("first");
   REQUIRE(loop.wait(take_job_lock(loop.volume, dir.path(), first)));
   const auto second = loop.wait(take_job_lock(loop.volume, dir.path(), holder_of_job("second")));
   REQUIRE_FALSE(second);
@@ -44,10 +44,10 @@ TEST_CASE("job lock: a second job in the folder is refused, by name, pid and rem
 TEST_CASE("job lock: one whose process is gone is taken over", "[job_lock]") {
   TempDir dir;
   VolumeLoop loop;
-  LockHolder me = holder_of_job("new");
+  io::LockHolder me = holder_of_job("new");
   me.machine = "this one";  // not every system has an id
-  std::vector<LockHolder> stale(3, me);
-  for (LockHolder& old : stale) old.job = "old";
+  std::vector<io::LockHolder> stale(3, me);
+  for (io::LockHolder& old : stale) old.job = "old";
   stale[0].pid = gone_pid();
   stale[0].start = 12345;
   stale[1].start += 1;  // the pid belongs to another process
@@ -68,7 +68,7 @@ TEST_CASE("job lock: a holder that has ended and whose parent did not notice is 
   if (pid == 0) ::_exit(0);
   siginfo_t info{};
   REQUIRE(::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT) == 0);
-  CHECK(process_start(pid) == 0);
+  CHECK(io::process_start(pid) == 0);
   ::waitpid(pid, nullptr, 0);
 }
 
@@ -76,7 +76,7 @@ TEST_CASE("job lock: one of another host is never taken over, and the remedy is 
           "[job_lock]") {
   TempDir dir;
   VolumeLoop loop;
-  LockHolder far = holder_of_job("far");
+  io::LockHolder far = holder_of_job("far");
   const bool namesake = GENERATE(false, true);  // machines made from one image may share a name
   far.host = namesake ? far.host : "elsewhere";
   far.machine = "another";
@@ -91,7 +91,7 @@ TEST_CASE("job lock: one of another host is never taken over, and the remedy is 
   CHECK(taken.error().message.find("rm " + (dir / ".dtlaunch/lock")) != std::string::npos);
   CHECK(slurp(dir / ".dtlaunch/lock") == to_json(far));
   // With force it is taken, and the previous holder can see that.
-  const LockHolder me = holder_of_job("new");
+  const io::LockHolder me = holder_of_job("new");
   const auto forced = loop.wait(take_job_lock(loop.volume, dir.path(), me, true));
   REQUIRE(forced);
   CHECK(*forced);
@@ -113,24 +113,24 @@ TEST_CASE("job lock: force takes nothing from one that is seen to live", "[job_l
 }
 
 TEST_CASE("job lock: without machine ids another boot may be another host's", "[job_lock]") {
-  LockHolder me = holder_of_job("new");
-  LockHolder other = me;
+  io::LockHolder me = holder_of_job("new");
+  io::LockHolder other = me;
   other.job = "old";
   other.boot_id = "another boot";
   me.machine = other.machine = "m";
-  CHECK(is_stale(other, me));
+  CHECK(io::is_stale(other, me));
   me.machine = other.machine = "";
-  CHECK_FALSE(is_stale(other, me));
+  CHECK_FALSE(io::is_stale(other, me));
 }
 
 TEST_CASE("job lock: nothing can be seen of a holder in another PID namespace", "[job_lock]") {
   TempDir dir;
   VolumeLoop loop;
-  LockHolder other = holder_of_job("old");
+  io::LockHolder other = holder_of_job("old");
   other.pid_namespace += 1;  // the host's name is the same, as with docker run --net=host
   other.pid = gone_pid();
-  CHECK_FALSE(is_stale(other, holder_of_job("new")));
-  CHECK_FALSE(is_stale(other, holder_of_job("old")));
+  CHECK_FALSE(io::is_stale(other, holder_of_job("new")));
+  CHECK_FALSE(io::is_stale(other, holder_of_job("old")));
   fs::create_directories(dir / ".dtlaunch");
   spill(dir / ".dtlaunch/lock", to_json(other));
   const auto taken = loop.wait(take_job_lock(loop.volume, dir.path(), holder_of_job("new")));
@@ -141,23 +141,23 @@ TEST_CASE("job lock: nothing can be seen of a holder in another PID namespace", 
 }
 
 TEST_CASE("job lock: the host's name may change under a job", "[job_lock]") {
-  LockHolder before = holder_of_job("same");
+  io::LockHolder before = holder_of_job("same");
   before.host = "before-dhcp";
-  CHECK(is_stale(before, holder_of_job("same")));
+  CHECK(io::is_stale(before, holder_of_job("same")));
   before.job = "another";
-  CHECK_FALSE(is_stale(before, holder_of_job("same")));  // its process lives and is visible
+  CHECK_FALSE(io::is_stale(before, holder_of_job("same")));  // its process lives and is visible
   before.pid = gone_pid();
-  CHECK(is_stale(before, holder_of_job("same")));
+  CHECK(io::is_stale(before, holder_of_job("same")));
 }
 
 TEST_CASE("job lock: one of before there were namespaces in it goes by the host's name",
           "[job_lock]") {
-  LockHolder old = holder_of_job("old");
+  io::LockHolder old = holder_of_job("old");
   old.pid_namespace = 0;
   old.pid = gone_pid();
-  CHECK(is_stale(old, holder_of_job("new")));
+  CHECK(io::is_stale(old, holder_of_job("new")));
   old.host = "container";
-  CHECK_FALSE(is_stale(old, holder_of_job("new")));
+  CHECK_FALSE(io::is_stale(old, holder_of_job("new")));
 }
 
 TEST_CASE("job lock: one that is just being written is waited for", "[job_lock]") {

@@ -1,0 +1,95 @@
+#include "io/job/lock_holder.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/base/number.h"
+#include "io/json_number.h"
+#include "io/read_file.h"
+
+namespace dt::io {
+
+namespace {
+
+std::string first_line(const char* path) {
+  const std::string text = io::read_file(path).value_or("");
+  return text.substr(0, text.find('\n'));
+}
+
+}  // namespace
+
+std::uint64_t process_start(std::int64_t pid) {
+  // A process may end while it is asked.
+  const std::string stat = io::read_file(fmt::format("/proc/{}/stat", pid)).value_or("");
+  // The name in parentheses may hold blanks: count from its end. Field 22 is the start time.
+  std::size_t at = stat.rfind(')');
+  // Ended, and only waiting for its parent to take note.
+  if (at != std::string::npos && at + 2 < stat.size() &&
+      (stat[at + 2] == 'Z' || stat[at + 2] == 'X'))
+    return 0;
+  for (int field = 2; field < 22 && at != std::string::npos; ++field) at = stat.find(' ', at + 1);
+  if (at == std::string::npos) return 0;
+  std::string_view rest = std::string_view(stat).substr(at + 1);
+  return take_number<std::uint64_t>(rest).value_or(0);
+}
+
+bool same_boot(const LockHolder& a, const LockHolder& b) {
+  if (a.boot_id != b.boot_id) return false;
+  const bool are_known = a.pid_namespace != 0 && b.pid_namespace != 0;
+  return are_known ? a.pid_namespace == b.pid_namespace : a.host == b.host;
+}
+
+LockHolder this_process(std::string job) {
+  LockHolder me;
+  me.job = std::move(job);
+  char host[256] = {};
+  ::gethostname(host, sizeof host - 1);
+  me.host = host;
+  me.pid = ::getpid();
+  me.machine = first_line("/etc/machine-id");
+  me.boot_id = first_line("/proc/sys/kernel/random/boot_id");
+  me.start = process_start(me.pid);
+  struct stat space {};
+  if (::stat("/proc/self/ns/pid", &space) == 0) me.pid_namespace = space.st_ino;
+  return me;
+}
+
+std::string to_json(const LockHolder& holder) {
+  const nlohmann::json json{{"job", holder.job},
+                            {"host", holder.host},
+                            {"machine", holder.machine},
+                            {"boot_id", holder.boot_id},
+                            {"pid", holder.pid},
+                            {"start", holder.start},
+                            {"pid_namespace", holder.pid_namespace}};
+  return json.dump() + "\n";
+}
+
+Result<LockHolder> lock_from_json(const std::string& text) {
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  try {
+    LockHolder holder;
+    json.at("job").get_to(holder.job);
+    json.at("host").get_to(holder.host);
+    json.at("machine").get_to(holder.machine);
+    json.at("boot_id").get_to(holder.boot_id);
+    holder.pid = io::whole_number<std::int64_t>(json.at("pid"));
+    holder.start = io::whole_number<std::uint64_t>(json.at("start"));
+    if (const auto space = json.find("pid_namespace"); space != json.end())
+      holder.pid_namespace = io::whole_number<std::uint64_t>(*space);
+    return holder;
+  } catch (const std::exception& e) {
+    return fail(ErrorKind::kInvalid, "this is no lock file of dtlaunch ({})", e.what());
+  }
+}
+
+bool is_stale(const LockHolder& holder, const LockHolder& me) {
+  if (same_boot(holder, me))
+    return holder.job == me.job || process_start(holder.pid) != holder.start;
+  return holder.boot_id != me.boot_id && holder.host == me.host && !me.machine.empty() &&
+         holder.machine == me.machine;
+}
+
+}  // namespace dt::io

@@ -1,0 +1,98 @@
+#include "launcher/placement/allocation_probe.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include "io/fd.h"
+#include "io/line_prefixer.h"
+#include "launcher/placement/scheduler_program.h"
+
+namespace dt::launcher {
+namespace {
+
+/// "Unable to contact slurm controller (connect failure)", and the like.
+bool is_controller_away(const std::string& words) {
+  return words.find("nable to contact slurm controller") != std::string::npos;
+}
+
+constexpr std::size_t kMostHostfile = std::size_t{16} << 20;
+
+Answer read_hostfile(const std::string& path) {
+  const io::Fd file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  if (!file) return {false, std::strerror(errno)};
+  std::string text(kMostHostfile + 1, '\0');
+  std::size_t have = 0;
+  while (have < text.size()) {
+    const ssize_t n = ::read(file.get(), text.data() + have, text.size() - have);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return {false, std::strerror(errno)};
+    if (n == 0) break;
+    have += static_cast<std::size_t>(n);
+  }
+  if (have > kMostHostfile) return {false, "it is larger than 16 MiB"};
+  text.resize(have);
+  return {true, std::move(text)};
+}
+
+/// A batch job that waited for hours does not end because Slurm's controller restarts just then.
+Answer ask_squeue(const std::string& job) {
+  constexpr int kTries = 4;
+  constexpr auto kPause = std::chrono::seconds(5);
+  for (int left = kTries - 1;; --left) {
+    Answer answer = ask_scheduler("squeue", {"-h", "-j", job, "-o", kSqueueFormat});
+    if (answer.is_there || left == 0 || !is_controller_away(answer.text)) return answer;
+    fmt::print(stderr, "squeue: {}; asked again in {} s\n", answer.text, kPause.count());
+    std::this_thread::sleep_for(kPause);  // tidy: allow (this loop is the condition wait)
+  }
+}
+
+}  // namespace
+
+Result<std::optional<Allocation>> find_allocation(std::optional<StarterKind> kind,
+                                                  const VariableOf& variable) {
+  std::vector<Result<Allocation>> found;
+  const auto slurm = slurm_job(variable);
+  if (slurm && kind.value_or(StarterKind::kSlurm) == StarterKind::kSlurm)
+    found.push_back(slurm_allocation(variable, ask_squeue(*slurm)));
+  const auto hostfile = sge_hostfile(variable);
+  if (hostfile && kind.value_or(StarterKind::kSge) == StarterKind::kSge)
+    found.push_back(sge_allocation(variable, read_hostfile(*hostfile)));
+  return only_one(found);
+}
+
+std::string forget_ended_jobs(const VariableOf& variable) {
+  std::string gone;
+  const auto forget = [&gone, &variable](const char* name) {
+    gone +=
+        fmt::format("{}{}={}", gone.empty() ? "" : " and ", name, io::printable(*variable(name)));
+    ::unsetenv(name);
+  };
+  const auto slurm = slurm_job(variable);
+  if (slurm && is_over(ask_scheduler("squeue", {"-h", "-j", *slurm, "-o", kSqueueFormat})))
+    forget("SLURM_JOB_ID");
+  const auto hostfile = sge_hostfile(variable);
+  if (hostfile && ::access(hostfile->c_str(), F_OK) != 0 && errno == ENOENT) forget("PE_HOSTFILE");
+  if (gone.empty()) return gone;
+  return fmt::format("{} in this shell is of a scheduler's job that is over: it is ignored", gone);
+}
+
+Result<void> check_starts(const Allocation& allocation, const VariableOf& variable) {
+  const std::string environment = variable("PE").value_or("");
+  if (allocation.kind != StarterKind::kSge || environment.empty()) return {};
+  return check_sge_environment(allocation, environment,
+                               ask_scheduler("qconf", {"-sp", environment}));
+}
+
+std::vector<NodeFacts> ask_nodes(const Allocation& allocation) {
+  if (allocation.kind != StarterKind::kSlurm) return {};
+  const Answer nodes = ask_scheduler("scontrol", {"show", "node", "-o", allocation.nodes});
+  return nodes.is_there ? parse_nodes(nodes.text) : std::vector<NodeFacts>();
+}
+
+}  // namespace dt::launcher

@@ -1,0 +1,213 @@
+#include "supervisor/control/fleet_requests.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "core/job/host_table.h"
+#include "core/job/job.h"
+#include "core/job/membership.h"
+#include "core/launch/holders.h"
+#include "io/clock.h"
+#include "io/subprocess.h"
+#include "io/task_group.h"
+#include "io/within.h"
+#include "launcher/backend/child_stream.h"
+
+namespace dt::supervisor {
+
+using io::awaitable;
+using nlohmann::json;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr Duration kFirstDelay = 1s;  ///< Before a dtfleet that failed is started again.
+constexpr Duration kMostDelay = 60s;
+constexpr Duration kLongestAnswer = 20s;
+constexpr Duration kLetGo = 15s;
+/// From the wish to the first holder that the queue shows.
+constexpr Duration kUntilHolders = 60s;
+
+std::string dump(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+/// Reached by srun, in a Slurm job of its own.
+bool needs_holder(const io::JobSpec& spec, const Job& job, const Host& named) {
+  const Host& host = job.hosts().as_given(named);
+  return host.user.empty() && host.port == 0 && io::way_to(spec, host) == StarterKind::kSlurm &&
+         node_of(host, spec.allocation) == nullptr;
+}
+
+/// Of all that host_worker names, beyond --max-workers too; without places that were left.
+std::uint32_t wanted_by(const Membership& membership) {
+  std::uint32_t sum = membership.wanted();
+  for (const HostSlots& beyond : membership.beyond_limit()) sum += beyond.slots;
+  return sum;
+}
+
+/// What HolderOrder has of the job.
+json order_facts(const io::JobSpec& spec) {
+  json excluded = json::array();
+  if (spec.allocation && spec.allocation->kind == StarterKind::kSlurm)
+    for (const AllocatedNode& node : spec.allocation->nodes) excluded.push_back(node.name);
+  return {{"log", io::job_files_dir(spec) + "/logs/holder-%j.log"},
+          {"agent", (io::program_folder() / "dtagent").string()},
+          {"excluded", std::move(excluded)}};
+}
+
+}  // namespace
+
+FleetDesk::FleetDesk(Shell& shell)
+    : shell_(shell),
+      looks_(shell.executor),
+      over_(shell.executor, io::asio::steady_timer::time_point::max()) {}
+
+void FleetDesk::resume() {
+  if (shell_.spec.elastic && !io::is_local(shell_.spec) && io::in_path("squeue")) start();
+}
+
+void FleetDesk::start() {
+  grown_at_ = io::steady_now();
+  may_rest_ = false;
+  looks_.note();
+  if (is_kept_) return;
+  is_kept_ = true;
+  shell_.tasks.spawn(keep());
+}
+
+awaitable<void> FleetDesk::keep() {
+  launcher::ChildProgram program;
+  program.path = (io::program_folder() / "dtfleet").string();
+  program.argv = {"dtfleet", "--job-dir", shell_.spec.job_dir, "slurm"};
+  Duration delay = kFirstDelay;
+  for (;;) {
+    const Time begun = io::steady_now();
+    const bool is_last = lets_go_;
+    auto stream = launcher::start_child(shell_.executor, program);
+    std::string why = stream ? std::string() : stream.error().message;
+    if (stream) {
+      std::array<char, 4096> piece{};
+      for (;;) {
+        const auto n = co_await (*stream)->read(piece);
+        if (!n || *n == 0) break;
+      }
+      const int code = (*stream)->exit_code();
+      if (code == 0 && (may_rest_ || lets_go_)) break;
+      if (code == 0) continue;
+      why = fmt::format("dtfleet has ended with exit code {}: {}", code,
+                        launcher::on_one_line((*stream)->stderr_tail()));
+    }
+    if (is_last) break;
+    if (io::steady_now() - begun > kMostDelay) delay = kFirstDelay;
+    trouble_ = why;
+    shell_.note(Note{Note::Kind::kFailure, "fleet_failed",
+                     fmt::format("{}; it is started again in {:.0f} s", why, seconds(delay))});
+    co_await looks_.after(looks_.number(), delay);
+    delay = std::min(2 * delay, kMostDelay);
+  }
+  is_kept_ = false;
+  text_.clear();
+  trouble_.clear();
+  over_.cancel();
+}
+
+std::string FleetDesk::grow(const ControlAsk& ask) {
+  const io::JobSpec& spec = shell_.spec;
+  if (!spec.elastic)
+    return error_reply("the job was started without --elastic-training-enabled: nothing joins it");
+  if (io::is_local(spec))
+    return error_reply(
+        "the job's hosts are all this machine: a job with -H, or inside of an allocation, can "
+        "grow");
+  if (lets_go_ || shell_.job->ending()) return error_reply("the job is ending");
+  if (!io::in_path("squeue") || !io::in_path("srun"))
+    return error_reply(
+        "the job's supervisor has no squeue and srun in its PATH (Debian's package slurm-client)");
+  const Membership& membership = shell_.job->membership();
+  const std::uint64_t most = membership.limits().most;
+  const std::uint64_t present = wanted_by(membership) + ask.asked;
+  if (most > 0 && present + ask.slots > most)
+    return error_reply(fmt::format(
+        "{} more workers would be {}, and --max-workers is {}{}", ask.slots, present + ask.slots,
+        most, ask.asked > 0 ? fmt::format(" ({} are asked for already)", ask.asked) : ""));
+  start();
+  json reply = order_facts(spec);
+  reply["ok"] = true;
+  return dump(reply);
+}
+
+awaitable<std::string> FleetDesk::answer(ControlAsk ask) {
+  if (ask.report) {
+    const json report = json::parse(*ask.report, nullptr, false);
+    if (report.is_object()) {
+      text_ = report.value("text", "");
+      trouble_ = report.value("trouble", "");
+      for (const json& news : report.value("news", json::array()))
+        if (news.is_string())
+          shell_.note(Note{Note::Kind::kInfo, "fleet", news.get<std::string>()});
+    }
+  }
+  const Duration wait =
+      from_seconds(std::clamp(ask.deadline_s.value_or(0), 0.0, seconds(kLongestAnswer)));
+  const std::uint64_t number = co_await looks_.after(ask.from, wait);
+  may_rest_ = text_.empty() && trouble_.empty() && !lets_go_ &&
+              io::steady_now() - grown_at_ > kUntilHolders;
+  co_return wish(number);
+}
+
+std::string FleetDesk::wish(std::uint64_t number) const {
+  const io::JobSpec& spec = shell_.spec;
+  const Membership& membership = shell_.job->membership();
+  json hosts = json::object();
+  const auto of = [&](const Host& host) -> json* {
+    if (!host.user.empty() || host.port != 0) return nullptr;
+    json& entry = hosts[host.name];
+    if (!entry.is_null()) return &entry;
+    const auto& all = shell_.job->hosts().all();
+    const auto known = all.find(host);
+    entry = {{"in_file", 0},
+             {"empty", membership.empty_places(host)},
+             {"is_running", membership.anyone_runs_on(host)},
+             {"is_given_up", known != all.end() && known->second.given_up},
+             {"is_leaving",
+              shell_.job->notices().of_hosts().contains(host) || membership.has_departed(host)},
+             {"needs_holder",
+              membership.base_count(host) == 0 && needs_holder(spec, *shell_.job, host)}};
+    return &entry;
+  };
+  std::uint32_t lines = 0;
+  for (const HostSlots& line : membership.file()) {
+    lines += line.slots;
+    if (json* entry = of(line.host)) (*entry)["in_file"] = line.slots;
+  }
+  for (const auto& [id, worker] : membership.workers()) of(worker.host);
+  json reply = order_facts(spec);
+  reply.update({{"ok", true},
+                {"job", spec.job},
+                {"number", number},
+                {"lets_go", lets_go_},
+                {"may_rest", may_rest_},
+                {"max_workers", membership.limits().most},
+                {"wanted", wanted_by(membership)},
+                {"lines", lines},
+                {"hosts", std::move(hosts)}});
+  return dump(reply);
+}
+
+awaitable<void> FleetDesk::let_go() {
+  lets_go_ = true;
+  looks_.note();
+  if (!is_kept_) co_return;
+  over_.expires_after(kLetGo);
+  co_await over_.async_wait(io::tok);
+}
+
+json FleetDesk::status() const {
+  if (text_.empty() && trouble_.empty()) return nullptr;
+  return {{"text", text_}, {"trouble", trouble_}};
+}
+
+}  // namespace dt::supervisor

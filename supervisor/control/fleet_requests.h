@@ -1,0 +1,56 @@
+/// The supervisor's side of growth by a scheduler: keeps dtfleet, a process of its own, alive while
+/// there are holders (core/launch/holders.h), and answers what that asks. dtfleet decides; here is
+/// no state of it but what dtfleet reported last.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "core/base/time.h"
+#include "io/asio.h"
+#include "supervisor/control/changes.h"
+#include "supervisor/control/request.h"
+#include "supervisor/context/supervisor_context.h"
+
+namespace dt::supervisor {
+
+/// One thread. The shell outlives it.
+class FleetDesk {
+ public:
+  explicit FleetDesk(Shell& shell);
+
+  /// An earlier supervisor of this job may have had holders: dtfleet looks, and ends if there are
+  /// none.
+  void resume();
+  /// {"op":"grow"}: whether so many more workers may be asked for; starts dtfleet. The reply has
+  /// what a holder needs to know.
+  std::string grow(const ControlAsk& ask);
+  /// {"op":"fleet"}: dtfleet's report; the reply, at once or when there is something to look at, is
+  /// what the job wishes.
+  io::awaitable<std::string> answer(ControlAsk ask);
+  /// Something may have changed that holders depend on.
+  void look() { looks_.note(); }
+  /// The job has ended: dtfleet gives all holders back. Returns when it has, after 15 s in any
+  /// case.
+  io::awaitable<void> let_go();
+
+  /// For status: {"text","trouble"}, or null.
+  [[nodiscard]] nlohmann::json status() const;
+
+ private:
+  void start();
+  io::awaitable<void> keep();
+  [[nodiscard]] std::string wish(std::uint64_t number) const;
+
+  Shell& shell_;
+  Changes looks_;
+  bool is_kept_ = false;         ///< keep() runs.
+  bool lets_go_ = false;         ///< The job has ended.
+  bool may_rest_ = false;        ///< dtfleet was allowed to end.
+  Time grown_at_{};              ///< The last time dtfleet was asked for.
+  std::string text_;             ///< dtfleet's last report: "2 asked for, 1 pending (Priority)".
+  std::string trouble_;          ///< What keeps it from its work.
+  io::asio::steady_timer over_;  ///< Cancelled when keep() ends.
+};
+
+}  // namespace dt::supervisor

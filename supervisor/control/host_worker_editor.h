@@ -1,0 +1,36 @@
+/// Edits host_worker for `dtctl add` and `dtctl remove`: the file stays the truth, and its other
+/// lines stay as they are.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/files/hosts.h"
+#include "supervisor/context/supervisor_context.h"
+
+namespace dt::supervisor {
+
+/// One thread. Everything given outlives it.
+class HostWorkerEditor {
+ public:
+  explicit HostWorkerEditor(Shell& shell) : shell_(shell) {}
+
+  /// `op`: "add", "add unless there" or "remove"; `host` may name several in the hosts file's
+  /// grammar; `slots` where a name has none. One edit after the other.
+  io::awaitable<Result<void>> edit(std::string op, std::string host, std::uint32_t slots);
+
+ private:
+  io::awaitable<Result<void>> rewrite(std::string op, std::string host, std::uint32_t slots);
+  /// The file, which has to name hosts.
+  io::awaitable<Result<std::string>> read();
+  [[nodiscard]] Result<void> add(std::string& text, const std::vector<HostLine>& lines,
+                                 std::uint32_t slots, const std::string& asked);
+  [[nodiscard]] Result<void> remove(std::string& text, const std::vector<HostLine>& lines) const;
+
+  Shell& shell_;
+  bool is_editing_ = false;
+};
+
+}  // namespace dt::supervisor

@@ -1,0 +1,36 @@
+/// What dtctl add, remove and leave ask for. The first two edit host_worker, which stays the truth;
+/// leave gives a notice to the job.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "core/base/result.h"
+#include "core/files/hosts.h"
+#include "supervisor/control/request.h"
+#include "supervisor/control/host_worker_editor.h"
+#include "supervisor/context/supervisor_context.h"
+
+namespace dt::supervisor {
+
+/// One thread. The shell outlives it.
+class MembershipDesk {
+ public:
+  explicit MembershipDesk(Shell& shell) : shell_(shell), editor_(shell) {}
+
+  /// The reply.
+  std::string leave(const ControlAsk& ask);
+  /// "add" and "remove": host_worker is edited, and not looked at yet.
+  io::awaitable<Result<void>> edit(ControlAsk ask);
+
+ private:
+  /// The host that a request names; nothing: it names none.
+  [[nodiscard]] Result<std::optional<Host>> named_host(const ControlAsk& ask) const;
+  /// Why the notice cannot be taken; empty: it can.
+  [[nodiscard]] std::string objection(const ControlAsk& ask, const std::optional<Host>& host) const;
+
+  Shell& shell_;
+  HostWorkerEditor editor_;
+};
+
+}  // namespace dt::supervisor

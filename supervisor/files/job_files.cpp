@@ -1,0 +1,293 @@
+#include "supervisor/files/job_files.h"
+
+#include <fcntl.h>
+#include <openssl/rand.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/ip/udp.hpp>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/files/hosts.h"
+#include "core/files/journal.h"
+#include "core/job/snapshot.h"
+#include "io/asio.h"
+#include "io/clock.h"
+#include "io/fd.h"
+#include "io/task_group.h"
+
+namespace dt::supervisor {
+
+using io::awaitable;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// After the job's end: how long the volume may take for the files' last lines.
+constexpr Duration kLastLines = 10s;
+/// A request that takes longer shows that the volume stalls, and is not only slow.
+constexpr Duration kSlowRequest = 2s;
+/// How long a restarted supervisor tolerates a stall of the shared volume: training needs it back.
+/// Less than dtlaunch waits for its readiness.
+constexpr Duration kStallAtResume = 50s;
+/// For a killed predecessor to release the journal: it may be waiting for its disk.
+constexpr Duration kPredecessor = 20s;
+
+/// 64 hex digits, kept in a 0600 file next to the journal so that the next term has the same.
+Result<std::string> job_secret(const std::string& path) {
+  if (std::ifstream in(path); in) {
+    std::string text;
+    in >> text;
+    if (text.size() == 64) return text;
+  }
+  unsigned char raw[32];
+  if (RAND_bytes(raw, sizeof raw) != 1)
+    return fail(ErrorKind::kIo, "no random bytes for the job's secret");
+  const std::string hex = fmt::format("{:02x}", fmt::join(raw, ""));
+  const io::Fd fd(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!fd || ::write(fd.get(), hex.data(), hex.size()) != static_cast<ssize_t>(hex.size()) ||
+      ::fsync(fd.get()) != 0)
+    return tl::unexpected(errno_error(errno, "write " + path));
+  return hex;
+}
+
+/// The address other machines most likely reach this one by: the source address of a packet that
+/// would go out (none is sent); loopback without a network.
+std::string own_address(const io::asio::any_io_executor& executor) {
+  boost::system::error_code ec;
+  io::asio::ip::udp::socket socket(executor);
+  socket.open(io::asio::ip::udp::v4(), ec);
+  if (!ec) socket.connect({io::asio::ip::make_address_v4("10.255.255.255"), 9}, ec);
+  if (!ec) return socket.local_endpoint(ec).address().to_string();
+  return "127.0.0.1";
+}
+
+/// Reports why a file is behind for now.
+std::function<void(const Error&)> warns(io::Log& log, const char* file) {
+  return [&log, file](const Error& error) {
+    log.warn("{} cannot be written now, it will catch up: {}", file, error.message);
+  };
+}
+
+}  // namespace
+
+JobFiles::JobFiles(Shell& shell, Mode mode)
+    : shell_(shell),
+      mode_(mode),
+      cut_from_(mode.journal_limit),
+      events_(shell.volume, io::events_file(shell.spec.job_dir, shell.spec.job),
+              shell.spec.elastic ? std::optional(shell.path("events.jsonl")) : std::nullopt),
+      change_log_(shell.volume, io::job_files_dir(shell.spec) + "/host_worker_log",
+                  shell.path("host_worker_log")),
+      usual_deadline_(shell.volume.deadline()) {}
+
+// ---------------------------------------------------------------- open
+
+awaitable<Result<std::vector<Record>>> JobFiles::open_state() {
+  auto made = io::make_private_dir(shell_.spec.state_dir);
+  if (!made) co_return tl::unexpected(made.error());
+  auto frames = co_await open_journal();
+  if (!frames) co_return tl::unexpected(frames.error());
+  // Before any of the folder's files: a second job must not touch the first one's.
+  auto locked = co_await take_lock();
+  if (!locked) co_return tl::unexpected(locked.error());
+  std::vector<Record> records;
+  Term last;
+  journal_bytes_ = journal_->header();
+  records_ = frames->size();
+  for (const wire::Frame& frame : *frames) {
+    journal_bytes_ += journal::append_bytes(frame.type, frame.body);
+    auto record = record_from(frame);
+    if (!record) co_return tl::unexpected(record.error().at(journal_->path()));
+    if (const auto* t = std::get_if<TermBegan>(&*record)) last = t->term;
+    records.push_back(std::move(*record));
+  }
+  shell_.term = last.next();
+  auto secret = job_secret(shell_.spec.state_dir + "/secret");
+  if (!secret) co_return tl::unexpected(secret.error());
+  shell_.secret = std::move(*secret);
+  co_return records;
+}
+
+awaitable<Result<std::vector<wire::Frame>>> JobFiles::open_journal() {
+  const std::string path = shell_.spec.state_dir + "/journal";
+  std::vector<wire::Frame> frames;
+  auto journal = JournalFile::open(path, frames);
+  for (const Time until = io::steady_now() + kPredecessor;
+       !journal && journal.error().kind == ErrorKind::kDenied && io::steady_now() < until;) {
+    co_await io::sleep_for(50ms);
+    journal = JournalFile::open(path, frames);
+  }
+  is_refused_ = !journal && journal.error().kind == ErrorKind::kDenied;
+  if (!journal) co_return tl::unexpected(journal.error());
+  journal_.emplace(std::move(*journal));
+  co_return frames;
+}
+
+awaitable<Result<void>> JobFiles::take_lock() {
+  if (!mode_.is_new) shell_.volume.set_deadline(kStallAtResume);
+  io::LockHolder me = io::this_process(shell_.spec.job);
+  auto locked = co_await take_job_lock(shell_.volume, shell_.spec.job_dir, me, mode_.by_force);
+  is_refused_ = !locked && locked.error().kind == ErrorKind::kDenied;
+  if (!locked) co_return tl::unexpected(locked.error());
+  shell_.volume.write_only_with(lock_path(shell_.spec.job_dir), to_json(me),
+                                io::job_files_dir(shell_.spec));
+  lock_.emplace(std::move(me));
+  if (*locked) {
+    shell_.log.warn("{} is taken over; a supervisor that still has it is given time to notice",
+                    shell_.spec.job_dir);
+    co_await io::sleep_for(kDoubtAfter + kLockLook);
+  }
+  co_return Result<void>();
+}
+
+awaitable<Result<KnownEvents>> JobFiles::open_volume(const std::vector<Record>& records) {
+  master_address_ = io::is_local(shell_.spec) ? "127.0.0.1" : own_address(shell_.executor);
+  if (mode_.is_new) {
+    auto files = co_await make_files();
+    if (!files) co_return tl::unexpected(files.error());
+  }
+  auto on_error = warns(shell_.console, "events.jsonl");
+  auto known = co_await events_.open(mode_.is_new, shell_.log, std::move(on_error));
+  if (!known) co_return known;
+  auto logs = co_await shell_.volume.make_dirs(io::job_files_dir(shell_.spec) + "/logs");
+  if (!logs) co_return tl::unexpected(logs.error());
+  auto pointed = co_await write_pointer(nullptr);
+  if (!pointed) co_return tl::unexpected(pointed.error());
+  shell_.volume.set_deadline(usual_deadline_);
+
+  if (shell_.spec.elastic) change_log_.add(log_lines(records));
+  change_log_.on_error = warns(shell_.console, "host_worker_log");
+  change_log_.on_foreign = [this](const std::string& moved) {
+    shell_.note(Note{Note::Kind::kFailure, "log_changed",
+                     fmt::format("others have changed host_worker_log: what they left is {}, and "
+                                 "it is written anew",
+                                 moved)});
+  };
+  journal_copy_.emplace(shell_.volume, io::journal_copy_file(shell_.spec),
+                        std::move(journal_bytes_));
+  journal_copy_->on_error = warns(shell_.log, "the journal's copy");
+  co_return known;
+}
+
+awaitable<Result<void>> JobFiles::make_files() {
+  const io::JobSpec& spec = shell_.spec;
+  auto moved = co_await set_old_files_aside(shell_.volume, spec.job_dir, spec.job);
+  if (!moved) co_return tl::unexpected(moved.error());
+  auto dirs = co_await shell_.volume.make_dirs(io::job_files_dir(spec));
+  if (!dirs) co_return dirs;
+  auto written = co_await shell_.volume.replace(io::job_files_dir(spec) + "/spec.json",
+                                                io::to_json_without_values(spec) + "\n", 0600);
+  if (!written || !spec.elastic) co_return written;
+  // What the watch has not accepted yet joins as if it was written a moment later.
+  const std::string hosts = format_host_worker(spec.workers) + format_host_worker(spec.added);
+  auto workers = co_await shell_.volume.replace(shell_.path("host_worker"), hosts);
+  if (!workers) co_return workers;
+  shell_.console.info("Created worker host file {}", shell_.path("host_worker"));
+  auto log = co_await change_log_.catch_up();
+  if (log) shell_.console.info("Created worker host log file {}", shell_.path("host_worker_log"));
+  co_return log;
+}
+
+awaitable<Result<void>> JobFiles::write_pointer(const End* end) {
+  const io::JobSpec& spec = shell_.spec;
+  nlohmann::json pointer{
+      {"job", spec.job},       {"master", master_address_},   {"pid", ::getpid()},
+      {"socket", spec.socket}, {"state_dir", spec.state_dir}, {"ended", nullptr}};
+  if (end) pointer["ended"] = {{"exit_code", end->exit_code}, {"message", end->message}};
+  auto written =
+      co_await shell_.volume.replace(io::pointer_file(spec.job_dir), pointer.dump() + "\n");
+  co_return written;
+}
+
+// ---------------------------------------------------------------- while the job runs
+
+awaitable<void> JobFiles::point_here() {
+  const auto written = co_await write_pointer(nullptr);
+  if (!written) shell_.log.warn("{}", written.error().message);
+}
+
+void JobFiles::run() {
+  shell_.tasks.spawn(change_log_.run());
+  for (EventsFile& file : events_.files()) shell_.tasks.spawn(file.run());
+  shell_.tasks.spawn(journal_copy_->run());
+}
+
+void JobFiles::journalled(const Record& record, const wire::Frame& frame) {
+  ++records_;
+  journal_copy_->add(journal::append_bytes(frame.type, frame.body));
+  if (shell_.spec.elastic) change_log_.add(log_lines({record}));
+}
+
+Result<std::optional<JobFiles::Cut>> JobFiles::cut_journal() {
+  const bool is_long = journal_->size() >= cut_from_ || records_ >= cut_from_records_;
+  // A later term would not note the changes again that are left out.
+  if (!is_long || !events_.is_written()) return std::nullopt;
+  std::vector<Record> records;
+  for (const wire::Frame& frame : journal::replay(journal_copy_->bytes()).records) {
+    auto record = record_from(frame);
+    if (!record) return tl::unexpected(record.error().at(journal_->path()));
+    records.push_back(std::move(*record));
+  }
+  const std::vector<Record> kept = snapshot(records);
+  std::string bytes(journal::kCutHeader);
+  for (const Record& record : kept) {
+    const wire::Frame frame = to_frame(record);
+    bytes += journal::append_bytes(frame.type, frame.body);
+  }
+  const Cut cut{journal_->size(), bytes.size()};
+  // Where little can be left out, the next try waits until there is more.
+  cut_from_ = std::max(mode_.journal_limit, 2 * cut.after);
+  cut_from_records_ = std::max<std::uint64_t>(kJournalRecords, 2 * kept.size());
+  if (cut.after > cut.before / 2 && kept.size() > records_ / 2) return std::nullopt;
+  if (auto replaced = journal_->replace(bytes); !replaced) {
+    cut_from_ = 2 * cut.before;
+    cut_from_records_ = 2 * records_;
+    return tl::unexpected(replaced.error());
+  }
+  records_ = kept.size();
+  journal_copy_->replace(std::move(bytes));
+  return cut;
+}
+
+awaitable<Result<std::optional<io::LockHolder>>> JobFiles::other_holder() {
+  auto holder = co_await job_lock_holder(shell_.volume, shell_.spec.job_dir);
+  if (holder && *holder == lock_) holder->reset();
+  co_return holder;
+}
+
+// ---------------------------------------------------------------- close
+
+awaitable<void> JobFiles::close(const End& end, bool is_over) {
+  const Time until = io::steady_now() + kLastLines;
+  std::error_code ignored;
+  std::filesystem::remove_all(io::programs_dir(shell_.spec), ignored);
+  if (shell_.spec.elastic) change_log_.look();
+  if (!co_await change_log_.finish(kLastLines))
+    shell_.console.warn("{} lacks its last lines: it cannot be written",
+                        shell_.path("host_worker_log"));
+  if (!co_await events_.finish(until - io::steady_now()))
+    shell_.console.warn("{} lacks its last lines: it cannot be written", events_.path());
+  static_cast<void>(co_await journal_copy_->finish(until - io::steady_now()));
+  const bool is_written = co_await shell_.volume.drain(kLastLines);
+  const bool answers = is_written || shell_.volume.stalled_for() < kSlowRequest;
+  if (answers) {
+    if (is_over) static_cast<void>(co_await write_pointer(&end));
+    co_await drop_lock();
+  }
+  if (!is_written)
+    shell_.console.warn("the shared volume {}: logs in {} may lack their end",
+                        answers ? "is too slow" : "does not answer", shell_.spec.job_dir);
+}
+
+awaitable<void> JobFiles::drop_lock() {
+  static_cast<void>(co_await drop_job_lock(shell_.volume, shell_.spec.job_dir, *lock_));
+}
+
+}  // namespace dt::supervisor

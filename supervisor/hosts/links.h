@@ -1,0 +1,126 @@
+/// The links to all agents of a job: reaches hosts, checks that they have the working folder,
+/// notices silence, and ends the agents at the end. What arrives goes to AgentReports.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "launcher/backend/backend.h"
+#include "supervisor/hosts/agent_connection.h"
+#include "supervisor/context/supervisor_context.h"
+
+namespace dt::supervisor {
+
+class AgentReports;
+
+/// What a link has learnt of a host.
+struct HostLink {
+  std::unique_ptr<AgentConnection> link;
+  std::string address;  ///< See host_address; empty until an agent was attached.
+  bool synced = false;  ///< The working folder was brought there.
+  std::uint32_t cores = 0;
+  std::string machine;
+  std::string reach_command;  ///< Repeats the last failed connection by hand.
+  bool ever_attached = false;
+  bool leaving = false;  ///< Released: its link closes when the agent has ended.
+  bool silent = false;   ///< AgentSilent was posted.
+  /// The state of an agent that was asked for the working folder and has not answered.
+  std::optional<AgentState> asked;
+  Time asked_at;
+  std::optional<std::uint64_t> has_folder;  ///< Incarnation of the agent that has the folder.
+  std::optional<bool> has_program;  ///< The activated_program(); nothing: it has not answered.
+
+  [[nodiscard]] bool is_attached() const { return link && link->up() && ever_attached; }
+  /// The host is still part of the job.
+  [[nodiscard]] bool is_kept() const { return link && !leaving; }
+};
+
+/// One thread. Everything given outlives it.
+class HostLinks {
+ public:
+  /// Brings the working folder to a host before anything starts there; empty: nothing to bring.
+  using Sync = std::function<io::awaitable<Result<void>>(Host)>;
+
+  HostLinks(Shell& shell, launcher::Backend& backend, AgentReports& reports, Sync sync);
+
+  /// Makes the link to a host's agent, and starts one if `start` and none is there. Answered by
+  /// AgentAttached or AttachFailed.
+  void attach(const Host& host, bool start);
+  /// The agent stops everything and ends.
+  void release(const Host& host);
+  /// False: the link is down, and the message is dropped.
+  template <class Message>
+  bool send(const Host& host, const Message& message) {
+    HostLink& h = hosts_[host];
+    return h.link && h.link->send(message);
+  }
+  /// What the agent answers to CheckFolder, also to the one for activated_program().
+  void folder_checked(const Host& host, const FolderChecked& answer);
+  /// Posts which agents have fallen silent and which are heard again; gives up hosts whose folder
+  /// does not answer. `job_now`: the job's time.
+  void tick(Time now, Time job_now);
+  /// Every agent kills what it runs and ends.
+  void kill_all();
+  /// The job ends: no host is reached any more.
+  void stop_reaching() { is_ending_ = true; }
+  /// Every agent ends, with `grace` for its processes, or without any if they are killed; waits for
+  /// them, as long as output comes. Returns the hosts that did not confirm it.
+  io::awaitable<std::vector<Host>> shut_down(Duration grace, bool is_killed);
+  /// The end of a taken-over job is not waited for any more.
+  void hurry() { is_hurried_ = true; }
+  /// An agent obeys a supervisor of a higher term. May be empty.
+  std::function<void(const Host&, Term)> on_outranked;
+
+  [[nodiscard]] const std::map<Host, HostLink>& all() const { return hosts_; }
+  /// An unknown host is like one that was never reached.
+  [[nodiscard]] const HostLink& at(const Host& host) const;
+  /// A host's address; its name while that is not known.
+  [[nodiscard]] std::string address_of(const Host& host) const;
+
+ private:
+  AgentConnection& make_link(const Host& host);
+  /// Makes the link to an agent of an earlier term.
+  void reattach(const Host& host);
+  /// It is not lost meanwhile; at the job's end each agent has to receive the end.
+  [[nodiscard]] bool awaits_agent_of_earlier_term(const Host& host) const;
+  /// Makes the link to a host's agent and starts one if none runs.
+  io::awaitable<void> reach(Host host);
+  /// What keeps the host from being linked; nothing: it can be.
+  io::awaitable<Result<void>> get_ready(Host host);
+  void cannot_attach(const Host& host, const Error& error);
+  void attached(const Host& host, const AgentState& state);
+  void admitted(const Host& host, const AgentState& state);
+  /// Once all base hosts have answered: one line about hosts without the activated_program().
+  void warn_of_lacking();
+  /// Another host of the job is the same machine.
+  void warn_of_twin(const Host& host);
+  /// The host lacks the working folder, or does not answer.
+  void kept_away(const Host& host, const Error& error);
+  void broke(const Host& host, const Error& error, bool gone);
+  /// Says now and then which hosts have not confirmed the end of a taken-over job.
+  void tell_awaited(Time until);
+  void notice_silence(const Host& host, HostLink& h, Time now, Time job_now);
+
+  Shell& shell_;
+  const io::JobSpec& spec_;
+  launcher::Backend& backend_;
+  AgentReports& reports_;
+  Sync sync_;
+  std::string folder_;  ///< What every host needs before processes start there; empty: nothing.
+  const std::string program_;  ///< The activated_program().
+  std::map<Host, HostLink> hosts_;
+  std::set<Host> lack_program_;  ///< Not warned of yet.
+  bool is_ending_ = false;
+  bool is_hurried_ = false;
+  Time tell_at_{};
+  Time ticked_at_;
+  Time listens_since_;  ///< Before that nothing could be heard: this process did not run.
+};
+
+}  // namespace dt::supervisor

@@ -1,0 +1,184 @@
+#include "supervisor/hosts/prepare_runs.h"
+
+#include <algorithm>
+#include <boost/asio/experimental/awaitable_operators.hpp>
+#include <chrono>
+#include <utility>
+
+#include "supervisor/hosts/host_gate.h"
+#include "supervisor/hosts/links.h"
+#include "supervisor/hosts/process_facts.h"
+#include "supervisor/volume/client.h"
+#include "supervisor/volume/output.h"
+
+namespace dt::supervisor {
+
+using io::awaitable;
+
+namespace {
+
+/// Output kept of a data check, to report why it failed.
+constexpr std::size_t kTail = 2000;
+
+/// ": last words" for an error message: the last lines of a command's output on one line, at most
+/// 300 bytes.
+std::string last_lines(std::string_view tail) {
+  constexpr std::size_t kMost = 300;
+  while (!tail.empty() && (tail.back() == '\n' || tail.back() == '\r')) tail.remove_suffix(1);
+  if (tail.size() > kMost) tail.remove_prefix(tail.size() - kMost);
+  std::string out = ": ";
+  for (const char c : tail) out += c == '\n' ? std::string(" | ") : std::string(1, c);
+  return tail.empty() ? std::string() : out;
+}
+
+}  // namespace
+
+void PrepareRuns::forget(const Host& host) {
+  for (auto& [id, run] : runs_) {
+    if (run.host != host) continue;
+    run.forgotten = true;
+    run.ended->cancel();
+  }
+}
+
+void PrepareRuns::admitted(const Host& host, const std::vector<ProcessReport>& there) {
+  // A data check whose start got lost with the link, or that died with its agent.
+  const bool lost = std::any_of(runs_.begin(), runs_.end(), [&](const auto& entry) {
+    const ProcessId process{Role::kPrepare, entry.first};
+    return entry.second.host == host && entry.second.is_started && !entry.second.forgotten &&
+           !entry.second.exit &&
+           std::none_of(there.begin(), there.end(),
+                        [&](const ProcessReport& p) { return p.process == process; });
+  });
+  if (!lost) return;
+  forget(host);
+  shell_.post(PrepareEnded{host, false, "the agent does not know of it"});
+}
+
+void PrepareRuns::output(ProcessId process, std::string_view bytes) {
+  const auto run = runs_.find(process.id);
+  if (run == runs_.end()) return;
+  std::string& tail = run->second.tail;
+  tail += bytes;
+  if (tail.size() > kTail) tail.erase(0, tail.size() - kTail);
+}
+
+void PrepareRuns::ended(ProcessId process, ExitStatus status, std::string why, bool never_ran) {
+  const auto run = runs_.find(process.id);
+  if (run == runs_.end()) return;
+  if (never_ran)
+    run->second.failed = std::move(why);
+  else
+    run->second.exit = status;
+  run->second.ended->cancel();
+}
+
+awaitable<void> PrepareRuns::run(Host host) {
+  const io::JobSpec& spec = shell_.spec;
+  const std::string mark = shell_.path("prepare_data_success_" + links_.at(host).address);
+  const std::uint32_t id = next_id();
+  take_id();
+  Run& run = runs_[id];
+  run.host = host;
+  run.ended = std::make_unique<io::asio::steady_timer>(shell_.executor,
+                                                       io::asio::steady_timer::time_point::max());
+  if (!co_await enter(id)) {
+    runs_.erase(id);
+    co_return;
+  }
+  if (!spec.prepare_data.empty()) {
+    co_await prepare(id, mark);
+    co_return;
+  }
+  runs_.erase(id);
+  if (spec.require_prepared)
+    co_await wait_for(std::move(host), mark);
+  else
+    shell_.post(PrepareEnded{host, true, ""});
+}
+
+awaitable<bool> PrepareRuns::enter(std::uint32_t id) {
+  using namespace io::asio::experimental::awaitable_operators;
+  Run& run = runs_.at(id);
+  const Host host = run.host;
+  if (!gate_.is_for(host)) co_return true;
+  shell_.note(Note{Note::Kind::kInfo, "preflight",
+                   fmt::format("{}: it is checked (--preflight)", host), std::nullopt, host});
+  auto race = gate_.pass(host) || run.ended->async_wait(io::tok);
+  const auto first = co_await std::move(race);
+  if (run.forgotten || first.index() == 1) co_return false;
+  const launcher::GateReply& reply = std::get<0>(first);
+  for (const std::string& warning : reply.warnings)
+    shell_.note(Note{Note::Kind::kInfo, "preflight_warning", fmt::format("{}: {}", host, warning),
+                     std::nullopt, host});
+  if (reply.failed.empty()) co_return true;
+  shell_.post(PrepareEnded{host, false, fmt::format("{}", fmt::join(reply.failed, "; ")), true});
+  co_return false;
+}
+
+awaitable<void> PrepareRuns::prepare(std::uint32_t id, std::string mark) {
+  Run& run = runs_.at(id);
+  const Host host = run.host;
+  run.ended->expires_after(shell_.spec.prepare_timeout);
+  run.is_started = true;
+  start(host, {Role::kPrepare, id});
+  auto [ec] = co_await run.ended->async_wait(io::tok);
+  if (run.forgotten) {
+    output_.close({Role::kPrepare, id});
+    runs_.erase(id);
+    co_return;
+  }
+  PrepareEnded result = co_await result_of(host, id, mark, !ec);
+  links_.send(host, AckExit{{Role::kPrepare, id}});
+  runs_.erase(id);
+  shell_.post(std::move(result));
+}
+
+awaitable<void> PrepareRuns::wait_for(Host host, std::string mark) {
+  const auto& trusted = shell_.spec.workers;
+  const bool is_base = std::find(trusted.begin(), trusted.end(), host) != trusted.end();
+  for (;;) {
+    auto there = co_await shell_.volume.exists(mark);
+    if (is_base || (there && *there)) break;
+    if (!links_.at(host).is_kept())
+      co_return shell_.post(PrepareEnded{host, false, "no longer wanted"});
+    if (waits_noted_.insert(host).second)
+      shell_.note(Note{Note::Kind::kInfo, "prepare_waits",
+                       fmt::format("{} waits for {}", host, mark), std::nullopt, host});
+    co_await io::sleep_for(std::chrono::seconds(1));
+  }
+  shell_.post(PrepareEnded{host, true, ""});
+}
+
+void PrepareRuns::start(const Host& host, ProcessId process) {
+  StartProcess start;
+  start.process = process;
+  start.argv = {"/bin/sh", "-c", shell_.spec.prepare_data};
+  start.env = launcher::environment(shell_.spec, process_facts(shell_, links_, process, host));
+  start.cwd = shell_.folder();
+  output_.open(process, host);
+  links_.send(host, start);
+  shell_.note(Note{Note::Kind::kInfo, "preparing", fmt::format("{}: prepare-data runs", host),
+                   std::nullopt, host});
+}
+
+awaitable<PrepareEnded> PrepareRuns::result_of(Host host, std::uint32_t id, std::string mark,
+                                               bool is_timeout) {
+  const Run& run = runs_.at(id);
+  PrepareEnded result{host, false, run.failed};
+  if (run.exit && run.exit->clean()) {
+    auto marked = co_await shell_.volume.write_new(mark, "");
+    result.ok = marked.has_value();
+    if (!marked) result.why = marked.error().message;
+  } else if (run.exit) {
+    result.why = to_string(*run.exit);
+  } else if (is_timeout) {
+    links_.send(host, StopProcess{{Role::kPrepare, id}, 0});
+    result.why = fmt::format("not done within {:.0f} s (--prepare-timeout)",
+                             seconds(shell_.spec.prepare_timeout));
+  }
+  if (!result.ok && !run.tail.empty()) result.why += last_lines(run.tail);
+  co_return result;
+}
+
+}  // namespace dt::supervisor

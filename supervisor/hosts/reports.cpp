@@ -1,0 +1,231 @@
+#include "supervisor/hosts/reports.h"
+
+#include <algorithm>
+#include <type_traits>
+#include <utility>
+
+#include "io/clock.h"
+#include "supervisor/hosts/checkpoint_keeper.h"
+#include "supervisor/control/pulse.h"
+#include "supervisor/files/error_file.h"
+#include "supervisor/hosts/links.h"
+#include "supervisor/hosts/prepare_runs.h"
+#include "supervisor/volume/output.h"
+
+namespace dt::supervisor {
+
+// ---------------------------------------------------------------- an agent is attached
+
+void AgentReports::admitted(const Host& host, const AgentState& state) {
+  hosts_[host].gpus = {};
+  prepares_.admitted(host, state.processes);
+}
+
+void AgentReports::attached(const Host& host, const AgentState& state) {
+  for (const ProcessReport& p : state.processes) {
+    if (checkpoints_.owns(p.process)) {
+      if (p.exit) ended(p.process, *p.exit, "", false);
+      continue;
+    }
+    if (p.process.role == Role::kPrepare && !prepares_.knows(p.process)) {
+      // A data check that an earlier term began: it is run again.
+      links_.send(host, StopProcess{p.process, 0});
+      if (p.exit) links_.send(host, AckExit{p.process});
+      continue;
+    }
+    processes_[p.process].pid = p.pid;
+    output_.open(p.process, host);
+    for (const auto& [type, body] : p.said) {
+      // A sign of life must be of now.
+      const bool is_past = type == Traffic::kType || type == ServersHeard::kType;
+      if (!is_past) on(host, FromProcess{p.process, type, body});
+    }
+    if (p.exit) ended(p.process, *p.exit, "", false);
+  }
+  checkpoints_.look_on(host, state.processes);
+}
+
+// ---------------------------------------------------------------- messages of agents
+
+template <class... Messages>
+void AgentReports::dispatch(const Host& host, const auto& from, const auto& frame) {
+  // A user's program may send anything: only an agent's malformed message is worth a line.
+  constexpr bool kIsAgent = std::is_same_v<std::remove_cvref_t<decltype(from)>, Host>;
+  const auto take = [&]<class Message>(std::type_identity<Message>) {
+    if (frame.type != Message::kType) return false;
+    if (const auto m = wire::parse<Message>(frame.body))
+      on(from, *m);
+    else if (kIsAgent)
+      shell_.log.warn("{}: {}", host, m.error().message);
+    return true;
+  };
+  (void)(take(std::type_identity<Messages>()) || ...);
+}
+
+void AgentReports::frame(const Host& host, const wire::Frame& frame) {
+  // Beat is not among them: the link has noted that the agent lives.
+  dispatch<FromProcess, dt::Output, OutputEnded, ProcessStarted, ProcessFailed, ProcessExited,
+           FolderChecked, Usage, ProcessState, AgentPlace, GpuHealth, KeptOut, dt::Notice>(
+      host, host, frame);
+}
+
+void AgentReports::link_begins(const Host& host) { output_.link_begins(host); }
+
+void AgentReports::on(const Host&, const OutputEnded& m) { output_.close(m.process); }
+
+void AgentReports::agent_gone(const Host& host) { prepares_.forget(host); }
+
+void AgentReports::on(const Host&, const ProcessStarted& m) {
+  processes_[m.process].pid = m.pid;
+  if (m.process.role == Role::kWorker) shell_.post(WorkerStarted{WorkerId(m.process.id)});
+}
+
+void AgentReports::on(const Host& host, const dt::Output& m) {
+  if (checkpoints_.owns(m.process)) {
+    output_.discard(host, m);
+    return checkpoints_.output(m.process, m.bytes);
+  }
+  if (m.process.role == Role::kPrepare) prepares_.output(m.process, m.bytes);
+  pulse_.output(m.process, io::steady_now());
+  output_.write(host, m);
+}
+
+void AgentReports::on(const Host& host, const FolderChecked& m) { links_.folder_checked(host, m); }
+
+void AgentReports::on(const Host& host, const dt::Notice& m) {
+  const Duration left = std::chrono::milliseconds(m.deadline_ms);
+  shell_.post(NoticeGiven{host, left, m.text, m.is_repeated});
+}
+
+void AgentReports::on(const Host& host, const Usage& m) {
+  for (const auto& [process, bytes] : m.resident)
+    if (processes_.count(process) > 0) pulse_.resident(process, bytes);
+  for (auto& [process, notes] : processes_) {
+    const bool reports = std::ranges::any_of(
+        m.resident, [&process](const auto& one) { return one.first == process; });
+    if (reports) note_held(host, process, notes, std::ranges::count(m.held, process) > 0);
+  }
+}
+
+void AgentReports::note_held(const Host& host, ProcessId process, ProcessNotes& notes,
+                             bool is_held) {
+  if (is_held && !notes.is_held)
+    shell_.note(Note{Note::Kind::kFailure, "output_waits",
+                     fmt::format("{} on {} has to wait again and again: it writes more output than "
+                                 "the shared volume takes",
+                                 to_string(process), host),
+                     std::nullopt, host});
+  notes.is_held = is_held;
+}
+
+void AgentReports::on(const Host& host, const GpuHealth& m) {
+  HostNotes& notes = hosts_[host];
+  const auto note_new = [&](const std::string& which, std::vector<std::string> troubles) {
+    std::vector<std::string>& before = notes.gpu_troubles[which];
+    for (const std::string& trouble : troubles)
+      if (std::find(before.begin(), before.end(), trouble) == before.end())
+        shell_.note(Note{Note::Kind::kFailure, "gpu_trouble",
+                         fmt::format("{} on {}: {}", which, host, trouble), std::nullopt, host});
+    before = std::move(troubles);
+  };
+  for (GpuReport gpu : m.gpus) {
+    gpu.held_back = 0;  // comes and goes with the load: status shows it
+    note_new(fmt::format("GPU {}", gpu.index), troubles_of(gpu));
+  }
+  std::vector<std::string> all;
+  if (!m.trouble.empty()) all.push_back(m.trouble);
+  note_new("the GPUs", std::move(all));
+  notes.gpus = m;
+  warn_of_gpus(host, m);
+}
+
+void AgentReports::warn_of_gpus(const Host& host, const GpuHealth& m) {
+  std::map<std::uint32_t, WorkerId> owners;
+  for (const auto& [worker, gpus] : m.workers) {
+    if (has_warned_of_gpus_ || !io::deals_gpus(shell_.spec)) return;
+    std::string why;
+    if (gpus.empty() && !m.gpus.empty())
+      why = fmt::format("worker {} has no GPU: CUDA_VISIBLE_DEVICES there names none of its {}",
+                        worker, m.gpus.size());
+    for (const std::uint32_t gpu : gpus)
+      if (const auto [owner, is_new] = owners.emplace(gpu, worker); !is_new)
+        why = fmt::format("workers {} and {} share GPU {}: fewer slots=, or --gpus-per-worker",
+                          owner->second, worker, gpu);
+    if (why.empty()) continue;
+    has_warned_of_gpus_ = true;
+    shell_.note(Note{Note::Kind::kRefusal, "gpus_lacking", fmt::format("{}: {}", host, why),
+                     std::nullopt, host});
+  }
+}
+
+// ---------------------------------------------------------------- messages of processes
+
+void AgentReports::on(const Host& host, const FromProcess& m) {
+  const auto [role, id] = m.process;
+  if (role == Role::kWorker)
+    dispatch<OpenedKvStore, Arrive, Progress, Figures, ServersHeard>(host, WorkerId(id), m);
+  else if (role == Role::kServer)
+    dispatch<ServerReady, CommitAck, Saved, Traffic, KeptOut>(host, ServerId(id), m);
+  if (m.type == ErrorFile::kType && role == Role::kWorker)
+    if (const auto file = wire::parse<ErrorFile>(m.body))
+      processes_[m.process].last_words = error_message(file->json);
+  if (m.type != GivingUp::kType) return;
+  if (const auto last = wire::parse<GivingUp>(m.body)) gave_up(host, m.process, *last);
+}
+
+void AgentReports::on(WorkerId worker, const Progress& m) {
+  pulse_.progress(worker, m.step, io::steady_now());
+  shell_.post(FromWorker<Progress>{worker, m});
+}
+
+void AgentReports::on(WorkerId worker, const Figures& m) {
+  const auto known = pulse_.of({Role::kWorker, worker.value}).figures;
+  // The job machine wants no more of them than the steps of an epoch and what the worker waits in.
+  const Figures before = known.value_or(Figures{});
+  const bool is_news = (m.steps_in_epoch > 0 && m.steps_in_epoch != before.steps_in_epoch) ||
+                       m.waits_in != before.waits_in || m.waits_key != before.waits_key;
+  if (is_news) shell_.post(FromWorker<Figures>{worker, m});
+  pulse_.figures(worker, m, io::steady_now());
+}
+
+void AgentReports::on(ServerId server, const Traffic& m) {
+  pulse_.traffic(m);
+  shell_.post(FromServer<Traffic>{server, m});
+}
+
+void AgentReports::on(ServerId server, const ServerReady& m) {
+  ProcessNotes& notes = processes_[{Role::kServer, server.value}];
+  notes.device = m.device;
+  notes.device_note = m.device_note;
+  shell_.post(FromServer<ServerReady>{server, m});
+}
+
+void AgentReports::gave_up(const Host& host, ProcessId process, const GivingUp& m) {
+  processes_[process].last_words = m.why;
+  if (m.is_checkpoint && process.role == Role::kServer)
+    shell_.post(FromServer<GivingUp>{ServerId(process.id), m});
+  else
+    shell_.note(Note{Note::Kind::kFailure, "gave_up",
+                     fmt::format("{} on {}: {}", to_string(process), host, m.why), std::nullopt,
+                     host});
+}
+
+void AgentReports::ended(ProcessId process, ExitStatus status, std::string why, bool never_ran,
+                         bool has_output) {
+  if (checkpoints_.owns(process)) return checkpoints_.ended(process, status, why);
+  if (!has_output) output_.close(process);
+  pulse_.forget(process);
+  const auto p = processes_.find(process);
+  if (p != processes_.end() && why.empty() && !p->second.last_words.empty()) {
+    if (process.role == Role::kServer) why = p->second.last_words;
+    // A worker that ends well has nothing to explain.
+    if (process.role == Role::kWorker && !status.clean())
+      why = fmt::format("{}: {}", to_string(status), p->second.last_words);
+  }
+  if (process.role != Role::kPrepare)
+    return shell_.post(ProcessEnded{process, status, std::move(why), never_ran});
+  processes_.erase(process);
+  prepares_.ended(process, status, std::move(why), never_ran);
+}
+
+}  // namespace dt::supervisor
