@@ -81,7 +81,9 @@ def reasons(name, text, version):
                     if re.search(pattern, line):
                         yield number, reason
         if name.endswith((".h", ".hpp")) and not re.search(r"^#\s*pragma once|^#\s*ifndef", text, re.M):
-            yield 1, "a header begins with #pragma once"
+            yield 1, "a header has #pragma once"
+        if name.endswith((".h", ".hpp")) and not text.startswith(("//", "/*")):
+            yield 1, "a header begins with a comment: what is in it, for whom"
     for number, line in enumerate(raw, 1):
         if FOREIGN.search(line):
             yield number, "a path of one machine: take it as an argument"
@@ -168,6 +170,10 @@ CASES = [
     ("packaging/doc/changes.md", "## 1.2.3 (2026-11-27)", None),
     ("supervisor/x.cpp", "open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);", "a file that is made"),
     ("supervisor/x.cpp", "open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);", None),
+    ("core/x.h", "#pragma once", "a header begins with a comment"),
+    ("test/x.hpp", "\n/// What it is.\n#pragma once", "a header begins with a comment"),
+    ("core/x.h", "/// What it is.\n#pragma once", None),
+    ("core/x.cpp", "#include <vector>", None),
     ("core/x.h", "#pragma once  // see /ro" "ot/x", "a path of one machine"),
 ]
 
