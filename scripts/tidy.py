@@ -49,6 +49,10 @@ VERSIONED = re.compile(r"dt(?:launch|kv)\w*(?:-[a-z]+)?[-_]v?(\d+\.\d+\.\d+)(-py
 CUT_NAME = re.compile(r'\bTEST_CASE\w*\(.*"[^"]*;[^"]*"')
 PLURAL = re.compile(r'"[^"]*[a-z]\(e?s\)')
 NOISE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.S)
+# Of a test: its macro, and its code up to its end. Functions of several tests that assert: by CHECK, or by an exception.
+TEST = re.compile(r"^(?:TEST_CASE|TEMPLATE_\w*TEST_CASE|SCENARIO)\w*\((?:(?!\n\}|\n(?:TE|SC)\w+\().)*", re.M | re.S)
+HELPERS = ("must", "check_only", "follow_reference", "good_json", "sums_and_gathers")
+ASSERTION = re.compile(r"\b(?:(?:STATIC_)?(?:CHECK|REQUIRE)\w*|RC_(?:ASSERT|FAIL)\w*|FAIL(?:_CHECK)?|" + "|".join(HELPERS) + r")\s*[(<]")
 TEXT = (".py", ".sh", ".md", ".txt", ".cmake", ".json", ".in", ".service", ".1", ".yml") + CPP
 
 
@@ -80,6 +84,11 @@ def reasons(name, text, version):
                     # An include's <name> is part of the code; a "name" has been blanked.
                     if re.search(pattern, line):
                         yield number, reason
+        if name.startswith("test/"):
+            blanked = "\n".join(code)
+            for found in TEST.finditer(blanked):
+                if not ASSERTION.search(found[0]):
+                    yield blanked.count("\n", 0, found.start()) + 1, "a test that asserts nothing: no CHECK, REQUIRE, RC_ASSERT or one of HELPERS"
         if name.endswith((".h", ".hpp")) and not re.search(r"^#\s*pragma once|^#\s*ifndef", text, re.M):
             yield 1, "a header has #pragma once"
         if name.endswith((".h", ".hpp")) and not text.startswith(("//", "/*")):
@@ -170,6 +179,13 @@ CASES = [
     ("packaging/doc/changes.md", "## 1.2.3 (2026-11-27)", None),
     ("supervisor/x.cpp", "open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);", "a file that is made"),
     ("supervisor/x.cpp", "open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);", None),
+    ("test/x.cpp", 'TEST_CASE("x: y") { CHECK(f()) }', None),
+    ("test/x.cpp", 'TEST_CASE("x: CHECK(y)") {\n  f()  // CHECK(f())\n}\n\nvoid g() { CHECK(f()) }', "a test that asserts nothing"),
+    ("test/x.cpp", 'TEST_CASE("x: y",\n          "[x]") {\n  f()\n}\nTEST_CASE("x: z") {\n  REQUIRE_THAT(f(), g())\n}', "a test that"),
+    ("test/x.cpp", 'TEST_CASE("x: y") { f() }\nTEST_CASE("x: z") { REQUIRE_FALSE(f()) }', "a test that asserts nothing"),
+    ("test/x.cpp", 'TEMPLATE_TEST_CASE("x: y", "", A, B) {\n  f<TestType>()\n}', "a test that asserts nothing"),
+    ("test/x.cpp", 'SCENARIO("x: y") {\n  rc::check([] {\n    RC_ASSERT(f())\n  })\n}', None),
+    ("test/x.cpp", 'TEST_CASE("x: y") {\n  check_only(f())\n  must(g())\n}', None),
     ("core/x.h", "#pragma once", "a header begins with a comment"),
     ("test/x.hpp", "\n/// What it is.\n#pragma once", "a header begins with a comment"),
     ("core/x.h", "/// What it is.\n#pragma once", None),
