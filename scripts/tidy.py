@@ -59,6 +59,11 @@ SHORT_MS = 100
 UNITS = {"h": 3.6e6, "hours": 3.6e6, "min": 6e4, "minutes": 6e4, "s": 1e3, "seconds": 1e3, "ms": 1, "milliseconds": 1,
          "us": 1e-3, "microseconds": 1e-3, "ns": 1e-6, "nanoseconds": 1e-6}
 DURATION = re.compile(r"\b([\d'.]+)(h|min|s|ms|us|ns)\b|\b(hours|minutes|(?:milli|micro|nano)?seconds)(?:\s+k\w+)?[({]([\d'.]+)[)}]")
+# A sleep of a test, whose remark says what lasts. A program of so many seconds is one that stays until it is ended.
+SLEEP = re.compile(r"\bsleep (?P<shell>\d[\d.]*)|(?:^|[;&|({'\"]|\b(?:do|then|exec)\b)\s*sleep [$\"']|(?<!def )\bsleep\((?P<python>[\d.]+\))?"
+                   r"|(?<![\w(])nap\b(?!\()", re.M)
+STAYS_S = 30
+LASTS = re.compile(r"#.*, not a wait(?:$|: )")
 TEXT = (".py", ".sh", ".md", ".txt", ".cmake", ".json", ".in", ".service", ".1", ".yml") + CPP
 
 
@@ -142,6 +147,11 @@ def all_reasons(name, text, raw, version):
                 yield number, "the version stands in CMakeLists.txt alone: take it from there"
             elif found[1] != version:
                 yield number, f"the wheel's name has the version {found[1]}, CMakeLists.txt {version}"
+        if name.startswith("test/e2e/") and name.endswith(".sh") or name.startswith("test/") and name.endswith(".py"):
+            for found in SLEEP.finditer(line if name != "test/e2e/lib.sh" else ""):
+                if float((found["shell"] or found["python"] or "0").rstrip(")")) < STAYS_S and not LASTS.search(line):
+                    yield number, "a test waits for an event (awaits, wait_for), or says: # how long WHAT lasts, not a wait"
+                    break
         if "\t" in line and name.endswith(CPP + (".py",)):
             yield number, "a tab"
     if text and not text.endswith("\n"):
@@ -210,6 +220,19 @@ CASES = [
     ("packaging/doc/changes.md", "## 1.2.3 (2026-11-27)", None),
     ("supervisor/x.cpp", "open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);", "a file that is made"),
     ("supervisor/x.cpp", "open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);", None),
+    ("test/e2e/x.sh", "sleep 1" ".2", "a test waits for an event"),
+    ("test/e2e/x.sh", "sleep 1" ".2  # how long it is empty, not a wait", None),
+    ("test/e2e/x.sh", "sleep 1" ".2  # not a wait, says who is in a hurry", "a test waits for an event"),
+    ("test/e2e/x.sh", "launch sh -c 'echo up; exec sleep 1000'; left_over | grep \"^[0-9]+ sleep $1\"", None),
+    ("test/e2e/x.sh", "while :; do sleep 1000; sleep 0" ".1; done", "a test waits for an event"),
+    ("test/e2e/x.sh", "for i in 1 2; do sleep \"$i\"; done", "a test waits for an event"),
+    ("test/e2e/x.sh", "STEP=0.3 nap", "a test waits for an event"),
+    ("test/e2e/lib.sh", "nap() { read -t 1; }; nap", None),
+    ("test/x/x.py", "    time.sleep" "(options.step_ms / 1000)", "a test waits for an event"),
+    ("test/x/x.py", "    time.sleep" "(0.02)  # between two looks, not a wait", None),
+    ("test/x/x.py", "    time.sleep" "(60)", None),
+    ("test/x/x.py", "def sleeps(kv):  # it sleeps", None),
+    ("scripts/x", "sleep 5", None),
     ("io/x.cpp", "co_await io::sleep_for(20ms);", "a sleep below 100 ms"),
     ("io/x.cpp", "co_await io::sleep_for(100ms);", None),
     ("io/x.cpp", "co_await io::sleep_for(20ms);  // tidy: allow (the lock is another process's)", None),
