@@ -202,7 +202,7 @@ std::size_t kill_marked(std::string_view mark, Duration limit) {
         others_with(mark, [](pid_t pid, std::string_view) { return pid != ::getppid(); });
     for (const auto& one : left) signal_pidfd(one, SIGKILL);
     if (left.empty() || std::chrono::steady_clock::now() > deadline) return left.size();
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // tidy: allow (condition wait)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // tidy: allow (they may yet fork)
   }
 }
 

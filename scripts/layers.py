@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Which folder may include which. The table MAY below is the architecture.
+No rooms (x.h with x.cpp is one room) include each other in a circle, but for those in CIRCLES.
 
 usage: layers.py [ROOT]              each include against the rules, as file:line: reason; exit 1 if there is one
        layers.py --report [ROOT]     per folder: files, lines, longest chain of includes, project headers reached
@@ -70,6 +71,28 @@ MAY = {
     "trainer/examples": "core/base kvstore/dtkv.h kvstore/kvstore.h trainer/data",
 }
 TOP = ("core", "io", "launcher", "supervisor", "kvstore", "trainer")
+
+# The circles of rooms that there are, each with its reason. No other one may come, and what ends is taken out.
+CIRCLES = {
+    "io/job/flags io/job/master_folders io/job/spec":
+        "a spec is read and written by the rows of its flags, which set the spec's members; its default folders and the"
+        " master's folders share home_dir and make_private_dir, which stand in spec.h",
+    "kvstore/bench/contender kvstore/bench/device_tensors kvstore/bench/measure kvstore/bench/options kvstore/bench/peers"
+    " kvstore/bench/raw_copies kvstore/bench/raw_exchange kvstore/bench/scaling":
+        "contenders take the options, whose --help and checks ask the contenders for their names and limits",
+    "kvstore/compute/reduce kvstore/compute/typed_sum": "reduce() takes its Reduction, declared beside it, to the typed one",
+    "kvstore/server/listener kvstore/server/server": "ServerOptions, which a listener reads, are declared with their Server",
+    "kvstore/worker/calls kvstore/worker/client kvstore/worker/failover kvstore/worker/key_init kvstore/worker/member_state"
+    " kvstore/worker/memory_sharing": "ClientOptions, which the client's parts read, are declared with the client",
+    "kvstore/worker/links/server_link kvstore/worker/links/server_links":
+        "a link tells all of them of loops, trouble and room to send; they own it",
+    "launcher/backend/ssh/connect launcher/backend/ssh/pool launcher/backend/ssh/ssh":
+        "SshLimits, which connections and pool read, are declared with the SshBackend",
+    "launcher/cli/options launcher/cli/placement": "placement reads the Options, and plan() in options.cpp asks for placement",
+    "supervisor/agent_reports supervisor/checkpoint_keeper supervisor/host_links supervisor/prepare_runs"
+    " supervisor/process_facts":
+        "an attach goes from the links by the reports to what runs on the host, each of which sends by the links",
+}
 
 # All headers of kvstore/compute/cuda but one are for every compiler.
 CUDA = "kvstore/compute/cuda"
@@ -163,6 +186,45 @@ def sources(root):
     return found
 
 
+def includes_of(files):
+    """{path: the project's headers that it includes} for {path: text}."""
+    return {path: [m[2] for m in map(INCLUDE.match, text.splitlines()) if m and m[1] == '"' and m[2] in files]
+            for path, text in files.items()}
+
+
+def room_of(path):
+    return os.path.splitext(path)[0]
+
+
+def reasons_of_circles(files, listed):
+    """Yields what is wrong with the circles of rooms beside those listed."""
+    arrows = {}
+    for path, names in includes_of(files).items():
+        arrows.setdefault(room_of(path), set()).update({room_of(name) for name in names} - {room_of(path)})
+
+    def paths_from(room):  # {a room that it reaches: the shortest path to it}
+        paths, ends = {}, [[room]]
+        for path in ends:
+            for to in sorted(arrows.get(path[-1], ())):
+                if to not in paths:
+                    paths[to] = path + [to]
+                    ends.append(paths[to])
+        return paths
+
+    reached = {room: paths_from(room) for room in arrows}
+    circles = {frozenset(to for to in reached[room] if room in reached[to]) for room in arrows if room in reached[room]}
+    known = [frozenset(rooms.split()) for rooms in listed]
+    for circle in sorted(circles, key=sorted):
+        if not any(circle <= rooms for rooms in known):
+            new = min(circle.difference(*known) or circle)
+            yield new + ": a circle of rooms: " + " -> ".join(reached[new][new])
+    for rooms in known:
+        left = {room for circle in circles if circle <= rooms for room in circle}
+        if rooms not in circles and not any(rooms < circle for circle in circles):
+            gone = " ".join(sorted(rooms - left))
+            yield f"scripts/layers.py: {gone or 'what joins ' + ' '.join(sorted(rooms))}: in no such circle any more: take it out of CIRCLES"
+
+
 def check(root):
     files = sources(root)
     if not files:
@@ -172,6 +234,9 @@ def check(root):
         for number, reason in reasons(path, text, lambda name: os.path.exists(os.path.join(root, name))):
             bad += 1
             print(f"{path}:{number}: {reason}")
+    for reason in reasons_of_circles(files, CIRCLES):
+        bad += 1
+        print(reason)
     print(f"layers: {len(files)} files, {bad} against the rules")
     return bool(bad)
 
@@ -212,6 +277,20 @@ CASES = [
 ]
 
 
+# Includes, the circles listed, a part of the reason ("": nothing is wrong).
+CIRCLE_CASES = [
+    ("a.h>b.h b.h>c.h a.cpp>c.h", "", ""),
+    ("a.h>b.h b.cpp>a.h", "", "a: a circle of rooms: a -> b -> a"),
+    ("a.h>b.h b.cu>c.h c.h>a.h c.cpp>b.h", "", "a: a circle of rooms: a -> b -> c -> a"),
+    ("a.h>b.h b.cpp>a.h", "a b", ""),
+    ("a.h>b.h b.cpp>a.h c.h>d.h d.cpp>c.h", "a b", "c: a circle of rooms: c -> d -> c"),
+    ("a.h>b.h b.cpp>a.h b.h>c.h c.cpp>b.h", "a b", "c: a circle of rooms: c -> b -> c"),
+    ("a.h>b.h b.h>c.h", "a b", "a b: in no such circle"),
+    ("a.h>b.h b.cpp>a.h c.h>a.h", "a b c", "c: in no such circle"),
+    ("a.h>b.h b.cpp>a.h c.h>d.h d.cpp>c.h", "a b c d", "what joins a b c d: in no such circle"),
+]
+
+
 def self_test():
     bad = 0
     for path, line, part in CASES:
@@ -219,6 +298,14 @@ def self_test():
         if (len(found) != 1 or part not in found[0]) if part else found:
             bad += 1
             print(f"layers: {path}: {line}: expected {part or 'nothing'!r}, found {found}")
+    for arrows, listed, part in CIRCLE_CASES:
+        files = dict.fromkeys(re.findall(r"[\w.]+", arrows), "")
+        for source, name in (arrow.split(">") for arrow in arrows.split()):
+            files[source] += f'#include "{name}"\n'
+        found = list(reasons_of_circles(files, {listed: "why"} if listed else {}))
+        if (len(found) != 1 or part not in found[0]) if part else found:
+            bad += 1
+            print(f"layers: {arrows} beside {listed!r}: expected {part or 'nothing'!r}, found {found}")
     path, done = [], set()
 
     def walk(folder):  # the table has no circle
@@ -235,14 +322,13 @@ def self_test():
 
     for folder in MAY:
         walk(folder)
-    print(f"layers: {len(CASES)} cases, {bad} wrong")
+    print(f"layers: {len(CASES) + len(CIRCLE_CASES)} cases, {bad} wrong")
     return bool(bad)
 
 
 def report(root):
     files = sources(root)
-    includes = {path: [m.group(2) for m in map(INCLUDE.match, text.splitlines())
-                       if m and m.group(1) == '"' and m.group(2) in files] for path, text in files.items()}
+    includes = includes_of(files)
     chains, closures = {}, {}
 
     def chain(path):

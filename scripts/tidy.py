@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Small rules of the tree that a compiler does not check. Prints file:line: reason; exit 1 if any.
 
-Each rule names what is wanted instead. A line that must break a rule says so: // tidy: allow
+Each rule names what is wanted instead. A line that must break a rule says so, and why: // tidy: allow (WHY, IN WORDS)
 """
 import os
 import re
@@ -16,6 +16,7 @@ TOP = {
 }
 CPP = (".h", ".hpp", ".cpp", ".cu")
 LIBRARIES = ("core/", "io/", "launcher/", "supervisor/", "kvstore/")
+PRODUCTION = (*LIBRARIES, "trainer/")
 
 # (files, pattern, reason). A pattern is looked for with comments and texts blanked, unless marked.
 RULES = [
@@ -48,6 +49,21 @@ VERSIONED = re.compile(r"dt(?:launch|kv)\w*(?:-[a-z]+)?[-_]v?(\d+\.\d+\.\d+)(-py
 CUT_NAME = re.compile(r'\bTEST_CASE\w*\(.*"[^"]*;[^"]*"')
 PLURAL = re.compile(r'"[^"]*[a-z]\(e?s\)')
 NOISE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.S)
+# Of a test: its macro, and its code up to its end. Functions of several tests that assert: by CHECK, or by an exception.
+TEST = re.compile(r"^(?:TEST_CASE|TEMPLATE_\w*TEST_CASE|SCENARIO)\w*\((?:(?!\n\}|\n(?:TE|SC)\w+\().)*", re.M | re.S)
+HELPERS = ("must", "check_only", "follow_reference", "good_json", "sums_and_gathers")
+ASSERTION = re.compile(r"\b(?:(?:STATIC_)?(?:CHECK|REQUIRE)\w*|RC_(?:ASSERT|FAIL)\w*|FAIL(?:_CHECK)?|" + "|".join(HELPERS) + r")\s*[(<]")
+ALLOWED = re.compile(r"tidy: allow \(\S+ \S")
+# Polling costs wake-ups and delays what it waits for.
+SHORT_MS = 100
+UNITS = {"h": 3.6e6, "hours": 3.6e6, "min": 6e4, "minutes": 6e4, "s": 1e3, "seconds": 1e3, "ms": 1, "milliseconds": 1,
+         "us": 1e-3, "microseconds": 1e-3, "ns": 1e-6, "nanoseconds": 1e-6}
+DURATION = re.compile(r"\b([\d'.]+)(h|min|s|ms|us|ns)\b|\b(hours|minutes|(?:milli|micro|nano)?seconds)(?:\s+k\w+)?[({]([\d'.]+)[)}]")
+# A sleep of a test, whose remark says what lasts. A program of so many seconds is one that stays until it is ended.
+SLEEP = re.compile(r"\bsleep (?P<shell>\d[\d.]*)|(?:^|[;&|({'\"]|\b(?:do|then|exec)\b)\s*sleep [$\"']|(?<!def )\bsleep\((?P<python>[\d.]+\))?"
+                   r"|(?<![\w(])nap\b(?!\()", re.M)
+STAYS_S = 30
+LASTS = re.compile(r"#.*, not a wait(?:$|: )")
 TEXT = (".py", ".sh", ".md", ".txt", ".cmake", ".json", ".in", ".service", ".1", ".yml") + CPP
 
 
@@ -69,8 +85,31 @@ def project_version():
         return re.search(r"^project\(.* VERSION ([\d.]+)", file.read(), re.M)[1]
 
 
+def reasons_of_sleeps(code, raw):
+    """Yields (line, reason) for short sleeps in a loop or in a coroutine whose reason neither they nor the line above say."""
+    text = "\n".join(code)
+    line_of = lambda found: text.count("\n", 0, found.start())
+    for call in re.finditer(r"\bsleep_for\s*\(([^;]*)\)\s*;", text):
+        if re.search(r" [-+*/] ", call[1]):
+            continue
+        sources = [(call[1], line_of(call))]
+        for constant in re.findall(r"\bk[A-Z]\w*", call[1]):
+            sources += [(found[0], line_of(found)) for found in re.finditer(rf"[^\n;]*\b{constant}(?:\s*=|\{{)[^;]*;", text)]
+        is_short = any(float((found[1] or found[4]).replace("'", "")) * UNITS[found[2] or found[3]] < SHORT_MS
+                       for source, _ in sources for found in DURATION.finditer(source))
+        if is_short and not any(ALLOWED.search(line) for _, at in sources for line in raw[max(at - 1, 0):at + 1]):
+            yield line_of(call) + 1, f"a sleep below {SHORT_MS} ms: wait for an event, or // tidy: allow (WHY THERE IS NONE)"
+
+
 def reasons(name, text, version):
+    """Yields (line, reason), without the lines that say why they break a rule."""
     raw = text.splitlines()
+    for number, reason in all_reasons(name, text, raw, version):
+        if not ALLOWED.search(raw[number - 1] if raw else ""):
+            yield number, reason
+
+
+def all_reasons(name, text, raw, version):
     if name.endswith(CPP):
         code = NOISE.sub(lambda m: re.sub(r"[^\n]", " ", m.group(0)), text).splitlines()
         for wanted, pattern, reason in RULES:
@@ -79,8 +118,17 @@ def reasons(name, text, version):
                     # An include's <name> is part of the code; a "name" has been blanked.
                     if re.search(pattern, line):
                         yield number, reason
+        if name.startswith(PRODUCTION):
+            yield from reasons_of_sleeps(code, raw)
+        if name.startswith("test/"):
+            blanked = "\n".join(code)
+            for found in TEST.finditer(blanked):
+                if not ASSERTION.search(found[0]):
+                    yield blanked.count("\n", 0, found.start()) + 1, "a test that asserts nothing: no CHECK, REQUIRE, RC_ASSERT or one of HELPERS"
         if name.endswith((".h", ".hpp")) and not re.search(r"^#\s*pragma once|^#\s*ifndef", text, re.M):
-            yield 1, "a header begins with #pragma once"
+            yield 1, "a header has #pragma once"
+        if name.endswith((".h", ".hpp")) and not text.startswith(("//", "/*")):
+            yield 1, "a header begins with a comment: what is in it, for whom"
     for number, line in enumerate(raw, 1):
         if FOREIGN.search(line):
             yield number, "a path of one machine: take it as an argument"
@@ -99,6 +147,11 @@ def reasons(name, text, version):
                 yield number, "the version stands in CMakeLists.txt alone: take it from there"
             elif found[1] != version:
                 yield number, f"the wheel's name has the version {found[1]}, CMakeLists.txt {version}"
+        if name.startswith("test/e2e/") and name.endswith(".sh") or name.startswith("test/") and name.endswith(".py"):
+            for found in SLEEP.finditer(line if name != "test/e2e/lib.sh" else ""):
+                if float((found["shell"] or found["python"] or "0").rstrip(")")) < STAYS_S and not LASTS.search(line):
+                    yield number, "a test waits for an event (awaits, wait_for), or says: # how long WHAT lasts, not a wait"
+                    break
         if "\t" in line and name.endswith(CPP + (".py",)):
             yield number, "a tab"
     if text and not text.endswith("\n"):
@@ -122,6 +175,39 @@ def reasons_of_readme(text):
             yield len(lines), f"{found} {what} in README.md; it has at most {MOST_README[what]}"
 
 
+# Headers of production whose name stands more than once, and how often. No other one may come; who renames one takes it out.
+SAME_NAME = {
+    "check.h": 2, "clean.h": 2, "client.h": 2, "command.h": 3, "environment.h": 3, "event_log.h": 2, "exec.h": 2, "flags.h": 2,
+    "gate.h": 2, "half.h": 2, "listener.h": 2, "messages.h": 2, "options.h": 3, "report.h": 2, "request.h": 2, "server.h": 2,
+    "steps.h": 2, "stream.h": 2, "ways.h": 3,
+}
+
+
+def reasons_of_names(names, listed):
+    """Yields (file, reason) for headers that have the same name in several folders, beside those listed."""
+    places = {}
+    for name in names:
+        if name.startswith(PRODUCTION) and name.endswith((".h", ".hpp")):
+            places.setdefault(os.path.basename(name), []).append(name)
+    for header in sorted({*places, *listed}):
+        found, limit = places.get(header, []), listed.get(header, 1)
+        if len(found) > limit:
+            yield found[-1], "a header's name stands once: say in it what it is, beside " + ", ".join(found[:-1])
+        elif len(found) < limit > 1:
+            yield "scripts/tidy.py", f"SAME_NAME: {header} stands {limit} times no more: " + (
+                f"write {len(found)}" if len(found) > 1 else "take it out")
+
+
+NAME_CASES = [
+    ("core/a.h io/b.h io/b.cpp test/a.h", {}, None),
+    ("core/a.h io/a.h", {}, "io/a.h: a header's name stands once: say in it what it is, beside core/a.h"),
+    ("core/a.h io/a.h", {"a.h": 2}, None),
+    ("core/a.h io/a.h io/job/a.h", {"a.h": 2}, "io/job/a.h: a header's name"),
+    ("core/a.h io/a.h", {"a.h": 3}, "scripts/tidy.py: SAME_NAME: a.h stands 3 times no more: write 2"),
+    ("core/a.h", {"a.h": 2}, "scripts/tidy.py: SAME_NAME: a.h stands 2 times no more: take it out"),
+    ("", {"a.h": 2}, "scripts/tidy.py: SAME_NAME: a.h stands 2 times no more: take it out"),
+]
+
 # (file, line, the beginning of the reason; None where the line is right); the version is 1.2.3.
 CASES = [
     ("README.md", "pip install dtlaunch-" "1.2.3-py3-none-manylinux_2_34_x86_64.whl", None),
@@ -134,6 +220,40 @@ CASES = [
     ("packaging/doc/changes.md", "## 1.2.3 (2026-11-27)", None),
     ("supervisor/x.cpp", "open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);", "a file that is made"),
     ("supervisor/x.cpp", "open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);", None),
+    ("test/e2e/x.sh", "sleep 1" ".2", "a test waits for an event"),
+    ("test/e2e/x.sh", "sleep 1" ".2  # how long it is empty, not a wait", None),
+    ("test/e2e/x.sh", "sleep 1" ".2  # not a wait, says who is in a hurry", "a test waits for an event"),
+    ("test/e2e/x.sh", "launch sh -c 'echo up; exec sleep 1000'; left_over | grep \"^[0-9]+ sleep $1\"", None),
+    ("test/e2e/x.sh", "while :; do sleep 1000; sleep 0" ".1; done", "a test waits for an event"),
+    ("test/e2e/x.sh", "for i in 1 2; do sleep \"$i\"; done", "a test waits for an event"),
+    ("test/e2e/x.sh", "STEP=0.3 nap", "a test waits for an event"),
+    ("test/e2e/lib.sh", "nap() { read -t 1; }; nap", None),
+    ("test/x/x.py", "    time.sleep" "(options.step_ms / 1000)", "a test waits for an event"),
+    ("test/x/x.py", "    time.sleep" "(0.02)  # between two looks, not a wait", None),
+    ("test/x/x.py", "    time.sleep" "(60)", None),
+    ("test/x/x.py", "def sleeps(kv):  # it sleeps", None),
+    ("scripts/x", "sleep 5", None),
+    ("io/x.cpp", "co_await io::sleep_for(20ms);", "a sleep below 100 ms"),
+    ("io/x.cpp", "co_await io::sleep_for(100ms);", None),
+    ("io/x.cpp", "co_await io::sleep_for(20ms);  // tidy: allow (the lock is another process's)", None),
+    ("io/x.cpp", "co_await io::sleep_for(20ms);  // tidy: allow", "a sleep below 100 ms"),
+    ("io/x.cpp", "// tidy: allow (the lock is another process's)\ndo_it(), co_await sleep_for(std::chrono::milliseconds(5));", None),
+    ("io/x.cpp", "constexpr auto kRetry = std::chrono::milliseconds(10);\nvoid f() {\n  io::sleep_for(kRetry);\n}", "a sleep below"),
+    ("io/x.cpp", "constexpr std::chrono::microseconds kRetry{99'999};\n\nio::sleep_for(a ? b : Duration(\n    kRetry));", "a sleep below"),
+    ("io/x.cpp", "constexpr auto kPace = 10ms;  // tidy: allow (a pace, no poll)\nio::sleep_for(kPace);", None),
+    ("io/x.cpp", "constexpr auto kPace = 1s;\nio::sleep_for(kPace);\nio::sleep_for(pause);", None),
+    ("test/x.cpp", "co_await io::sleep_for(20ms);", None),
+    ("test/x.cpp", 'TEST_CASE("x: y") { CHECK(f()) }', None),
+    ("test/x.cpp", 'TEST_CASE("x: CHECK(y)") {\n  f()  // CHECK(f())\n}\n\nvoid g() { CHECK(f()) }', "a test that asserts nothing"),
+    ("test/x.cpp", 'TEST_CASE("x: y",\n          "[x]") {\n  f()\n}\nTEST_CASE("x: z") {\n  REQUIRE_THAT(f(), g())\n}', "a test that"),
+    ("test/x.cpp", 'TEST_CASE("x: y") { f() }\nTEST_CASE("x: z") { REQUIRE_FALSE(f()) }', "a test that asserts nothing"),
+    ("test/x.cpp", 'TEMPLATE_TEST_CASE("x: y", "", A, B) {\n  f<TestType>()\n}', "a test that asserts nothing"),
+    ("test/x.cpp", 'SCENARIO("x: y") {\n  rc::check([] {\n    RC_ASSERT(f())\n  })\n}', None),
+    ("test/x.cpp", 'TEST_CASE("x: y") {\n  check_only(f())\n  must(g())\n}', None),
+    ("core/x.h", "#pragma once", "a header begins with a comment"),
+    ("test/x.hpp", "\n/// What it is.\n#pragma once", "a header begins with a comment"),
+    ("core/x.h", "/// What it is.\n#pragma once", None),
+    ("core/x.cpp", "#include <vector>", None),
     ("core/x.h", "#pragma once  // see /ro" "ot/x", "a path of one machine"),
 ]
 
@@ -148,7 +268,11 @@ def self_test():
     bad = [f"{name}: {line}: {wanted} was wanted, not {found}" for name, line, wanted in CASES
            for found in [[reason for _, reason in reasons(name, line + "\n", "1.2.3")]]
            if (found != [] if wanted is None else not any(reason.startswith(wanted) for reason in found))]
-    print("\n".join(bad) or f"tidy: {len(CASES)} cases")
+    for names, listed, wanted in NAME_CASES:
+        found = [f"{name}: {reason}" for name, reason in reasons_of_names(names.split(), listed)]
+        if found != [] if wanted is None else len(found) != 1 or not found[0].startswith(wanted):
+            bad.append(f"{names} beside {listed}: {wanted} was wanted, not {found}")
+    print("\n".join(bad) or f"tidy: {len(CASES) + len(NAME_CASES)} cases")
     return bool(bad)
 
 
@@ -157,7 +281,8 @@ def main():
         return self_test()
     version = project_version()
     bad = count = 0
-    for name in files():
+    names = files()
+    for name in names:
         top = name.split("/")[0]
         if top not in TOP:
             bad += 1
@@ -167,12 +292,12 @@ def main():
         count += 1
         with open(os.path.join(ROOT, name), encoding="utf-8") as file:
             text = file.read()
-        lines = text.splitlines()
         for number, reason in [*reasons(name, text, version), *(reasons_of_readme(text) if name == "README.md" else ())]:
-            if "tidy: allow" in (lines[number - 1] if lines else ""):
-                continue
             bad += 1
             print(f"{name}:{number}: {reason}")
+    for name, reason in reasons_of_names(names, SAME_NAME):
+        bad += 1
+        print(f"{name}:1: {reason}")
     print(f"tidy: {count} files, {bad} against the rules")
     return bool(bad)
 

@@ -1,9 +1,9 @@
+/// Exit codes of our programs; the man pages have those of each. A job that ran ends with the code
+/// of the first failing worker (128 + signal) or 0; those from 65 on are dtlaunch's own.
 #pragma once
 
 namespace dt {
 
-/// Exit codes of our programs; the man pages have those of each. A job that ran ends with the code
-/// of the first failing worker (128 + signal) or 0; those from 65 on are dtlaunch's own.
 enum ExitCode : int {
   kExitOk = 0,
   kExitFailure = 1,          ///< Anything without a code of its own.

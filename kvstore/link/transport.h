@@ -1,10 +1,10 @@
+/// How large chunks travel between a worker and a server.
 #pragma once
 
 #include <cstdint>
 
 namespace dt::kv {
 
-/// How large chunks travel between a worker and a server.
 enum class Transport : std::uint8_t {
   kAuto,  ///< Shared memory with servers that can open this worker's memory, else TCP.
   kTcp,

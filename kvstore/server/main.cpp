@@ -208,7 +208,7 @@ class ServerProcess {
     for (;;) {
       co_await io::sleep_for(kReportEvery - kLoopsHave);
       server_->refresh();
-      co_await io::sleep_for(kLoopsHave);
+      co_await io::sleep_for(kLoopsHave);  // tidy: allow (how long they have: none is waited for)
       if (const auto report = pace_.take(server_->traffic())) agent_.send(*report);
       tell_kept_out();
       tell_nonfinite();

@@ -567,7 +567,7 @@ class Agent {
       const auto left = io::descendants(::getpid(), {guard_.pid()});
       if (left.empty()) break;
       for (const auto& one : left) io::signal_pidfd(one, SIGKILL);
-      co_await io::sleep_for(5ms);
+      co_await io::sleep_for(5ms);  // tidy: allow (killed ones may have forked: a look tells)
       reap_adopted();
     }
   }
@@ -576,7 +576,7 @@ class Agent {
     auto deadline = Clock::now() + kFarewellDeadline;
     while (link_.is_attached() && Clock::now() < deadline &&
            (link_.channel()->queued_bytes() > 0 || !processes_.all_sent())) {
-      co_await io::sleep_for(2ms);
+      co_await io::sleep_for(2ms);  // tidy: allow (output still comes, and moves the deadline)
       if (output_.is_moving() && stop_grace_ms_ > 0) deadline = Clock::now() + kFarewellDeadline;
     }
   }

@@ -105,7 +105,7 @@ Result<Attached> connect_or_kill_rest(const BridgeOptions& bridge, const AgentFi
       return fail(ErrorKind::kTimeout,
                   "an agent of job {} on host {} (or its guard) lives, and cannot be reached",
                   options.job, options.host);
-    std::this_thread::sleep_for(kRetry);  // tidy: allow (this loop is the condition wait)
+    std::this_thread::sleep_for(kRetry);  // tidy: allow (lock and socket are another process's)
   }
   const StartLock lock(own);
   if (bridge.takes_over)
@@ -145,7 +145,7 @@ Result<Attached> start_and_connect(const BridgeOptions& bridge, const AgentFiles
         daemon = *pid;
       }
     }
-    std::this_thread::sleep_for(kRetry);  // tidy: allow (this loop is the condition wait)
+    std::this_thread::sleep_for(kRetry);  // tidy: allow (lock and socket are another process's)
   }
   return fail(ErrorKind::kTimeout,
               "the agent on host {} did not come up within {} s: processes of an earlier one may "

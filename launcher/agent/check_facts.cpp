@@ -215,7 +215,7 @@ bool sees_word(const AskVolume& question) {
   for (;;) {
     if (file_text(question.probe + "/master") == question.word) return true;
     if (Clock::now() > deadline) return false;
-    std::this_thread::sleep_for(kSeeAgain);  // tidy: allow (this loop is the condition wait)
+    std::this_thread::sleep_for(kSeeAgain);  // tidy: allow (a network file system tells no reader)
   }
 }
 

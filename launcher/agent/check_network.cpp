@@ -162,7 +162,7 @@ io::Fd begin_dial(const Place& place, std::string& why_not) {
   return fd;
 }
 
-/// Why the connection is none to who says `word`; empty: it is.
+/// What is wrong with the connection, at whose other end a listener sends `word`; empty: nothing.
 std::string end_dial(int fd, const std::string& word, Clock::time_point deadline,
                      std::uint32_t limit_ms) {
   if (!wait_for(fd, POLLOUT, deadline))

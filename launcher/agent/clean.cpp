@@ -104,7 +104,7 @@ class Cleaning {
         for (const auto& [job, traces] : left)
           for (const JobProcess& process : traces.processes)
             io::signal_pidfd(process.handle, SIGKILL);
-      std::this_thread::sleep_for(kLook);  // tidy: allow (this loop is the condition wait)
+      std::this_thread::sleep_for(kLook);  // tidy: allow (they may fork: only a look tells)
     }
   }
 

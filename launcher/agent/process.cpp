@@ -161,7 +161,7 @@ awaitable<std::size_t> Process::end_leftovers() {
     if (left.empty()) co_return 0;
     for (const auto& one : left) io::signal_pidfd(one, SIGKILL);
     if (Clock::now() > deadline) co_return left.size();
-    co_await io::sleep_for(5ms);
+    co_await io::sleep_for(5ms);  // tidy: allow (killed ones may have forked: only a look tells)
   }
 }
 

@@ -1,6 +1,6 @@
 /// How an agent is reached on a host: run a command there, get a byte stream to it. One backend per
-/// way (`local`, `ssh`; later srun, qrsh, ...). A backend knows nothing of jobs, workers or
-/// protocols above the bytes.
+/// way (`local`, `ssh`, or `command` for srun, qrsh and others). A backend knows nothing of jobs,
+/// workers or protocols above the bytes.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>

@@ -60,7 +60,7 @@ bool names(const std::string& text, const Host& host) {
 
 awaitable<Result<void>> HostWorkerEditor::edit(std::string op, std::string host,
                                                std::uint32_t slots) {
-  // Each edit reads what the one before has written.
+  // tidy: allow (each edit reads what the one before has written, and none tells of its end)
   while (is_editing_) co_await io::sleep_for(std::chrono::milliseconds(10));
   is_editing_ = true;
   auto result = co_await rewrite(std::move(op), std::move(host), slots);

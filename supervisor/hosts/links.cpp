@@ -147,7 +147,7 @@ awaitable<Result<void>> HostLinks::get_ready(Host host) {
   for (const Time until = io::steady_now() + kFarewell; h.link && h.leaving && !h.link->ended();) {
     if (io::steady_now() >= until)
       co_return fail(ErrorKind::kTimeout, "the host's previous agent has not ended");
-    co_await io::sleep_for(20ms);
+    co_await io::sleep_for(20ms);  // tidy: allow (a link tells nobody of its end)
   }
   co_return Result<void>();
 }
@@ -317,7 +317,7 @@ awaitable<std::vector<Host>> HostLinks::shut_down(Duration grace, bool is_killed
       return io::steady_now() - begin < limit;
     });
     if (waits_for_orphans && awaits) tell_awaited(begin + orphans_end);
-    if (awaits) co_await io::sleep_for(20ms);
+    if (awaits) co_await io::sleep_for(20ms);  // tidy: allow (links, output and a signal end it)
   }
   std::vector<Host> unconfirmed;
   for (const auto& [host, h] : hosts_)

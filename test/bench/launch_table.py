@@ -49,7 +49,7 @@ def measure(argv, extra):
             return (time.monotonic() - start, used.ru_utime + used.ru_stime,
                     max(peak, used.ru_maxrss) / 1024, child.returncode)
         peak = max(peak, rss(child.pid))
-        time.sleep(0.05)
+        time.sleep(0.05)  # how long between two samples, not a wait
 
 
 def main():
@@ -64,7 +64,7 @@ def main():
             if got[3] != 0:
                 print("%s failed with exit code %d" % (name, got[3]))
             results[name].append(got)
-            time.sleep(0.3)
+            time.sleep(0.3)  # how long the machine rests, not a wait
     print("%s, %d interleaved runs, median [min-max]; load %.1f" % (title, runs, os.getloadavg()[0]))
     print("%-24s %-22s %-22s %s" % ("", "wall s", "client CPU s", "client memory MB"))
     first = None

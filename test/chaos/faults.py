@@ -100,7 +100,7 @@ class File:
             with open(self.path, "w") as file:
                 file.write(self.good[:half])
                 file.flush()
-                time.sleep(0.05)  # the moment in which others can see the half
+                time.sleep(0.05)  # how long others can see the half, not a wait
                 file.write(self.good[half:])
         else:
             self._write("w", self.good)

@@ -34,7 +34,7 @@ def begin() -> int:
 note("start", begin(), pid=os.getpid())
 for at in range(begin(), options.epochs):
     for step in range(options.steps_per_epoch):
-        time.sleep(options.step_ms / 1000)
+        time.sleep(options.step_ms / 1000)  # how long a step lasts, not a wait
         note("step", at, step=step)
     if rank == 0:
         with open(options.snapshot + ".new", "w", encoding="ascii") as snapshot:

@@ -26,7 +26,7 @@ def start_sshd(folder: str) -> None:
     while "Server listening" not in open(f"{folder}/sshd.log").read() if os.path.exists(f"{folder}/sshd.log") else True:
         if time.monotonic() > until:
             sys.exit("sshd does not listen")
-        time.sleep(0.02)
+        time.sleep(0.02)  # between two looks, not a wait
 
 
 def stay() -> NoReturn:

@@ -71,7 +71,7 @@ def mount_volume(disk: str, where: str, control: str) -> int:
     while f" {where} " not in open("/proc/self/mounts").read():  # it may be stalled: it is not asked
         if time.monotonic() > until or server.poll() is not None:
             raise RuntimeError(f"{where} is not mounted")
-        time.sleep(0.02)
+        time.sleep(0.02)  # between two looks, not a wait
     return server.pid
 
 
@@ -291,7 +291,7 @@ class Namespaces:
                         os.kill(pid, number)
                     except ProcessLookupError:
                         pass
-            time.sleep(0.02)
+            time.sleep(0.02)  # between two looks, not a wait
         master.init, master.mounts = 0, ""
         shutil.rmtree(f"{master.folder}/run")
         os.mkdir(f"{master.folder}/run", 0o700)

@@ -74,7 +74,7 @@ for epoch in job.epochs(options.epochs):
             job.step(len(ids))
             if job.interrupted:
                 break
-            time.sleep(max(0.0, options.step_ms / 1000 - (time.monotonic_ns() - begin) / 1e9))
+            time.sleep(max(0.0, options.step_ms / 1000 - (time.monotonic_ns() - begin) / 1e9))  # how long a step lasts, not a wait
             note("step", step=step, begin_ns=begin)
             step += 1
             if step == options.steps_per_epoch:

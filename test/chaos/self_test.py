@@ -54,7 +54,7 @@ def scan_sees() -> None:
         while not wrong:
             assert time.monotonic() < until, "two jobs train at once, and nothing is said"
             found, wrong = look()
-            time.sleep(watch.LOOK_S)
+            time.sleep(watch.LOOK_S)  # between two looks, not a wait
         assert found == everyone, found
         os.kill(started["a"].pid, signal.SIGSTOP)
         os.waitpid(started["a"].pid, os.WUNTRACED)

@@ -151,11 +151,11 @@ class Volume:
         began = time.monotonic()
         if rate := self.control.rate:
             data = struct.unpack_from("<I", body, 16)[0] if opcode in (READ, WRITE) else OTHER_REQUEST_BYTES
-            time.sleep(data / rate)
+            time.sleep(data / rate)  # how long a slow volume takes, not a wait
         if (held := time.monotonic() - began) > 0.001:
             self.control.count(held_s=held)
         while self.control.stalls > 0:
-            time.sleep(LOOK_S)
+            time.sleep(LOOK_S)  # between two looks, not a wait
             self.control.count(held_s=LOOK_S)
         number = self.control.fails_reads if opcode in (READ, OPEN) else self.control.fails
         if opcode not in ((NEED_ROOM if number == errno.ENOSPC else CHANGES) | {READ, OPEN}):

@@ -12,7 +12,7 @@ if os.environ["RANK"] != sys.argv[1]:
     os.execv(sys.argv[2], sys.argv[2:])
 began = time.monotonic()
 for step in range(150):
-    time.sleep(0.01)
+    time.sleep(0.01)  # how long a step lasts, not a wait
 print("steps took", round(time.monotonic() - began, 3))
 EOT
 chmod +x "$T/flood"

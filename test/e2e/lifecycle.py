@@ -42,7 +42,7 @@ def until(what, holds):
     while not holds():
         if time.monotonic() > end:
             raise Wrong(f"waited in vain: {what}")
-        time.sleep(0.05)
+        time.sleep(0.05)  # between two looks, not a wait
 
 
 class Cell:
@@ -60,7 +60,7 @@ class Cell:
             self.give(f"{folder}/{uid}", uid)
         os.mkdir(self.job)
         shutil.copytree(os.environ["PROGRAMS"], f"{folder}/p", copy_function=os.link, symlinks=True)
-        self.write("hold", '#!/bin/sh\nwhile [ -e "hold-$1" ]; do sleep 0.05; done\n')
+        self.write("hold", '#!/bin/sh\nwhile [ -e "hold-$1" ]; do sleep 0.05; done\n')  # between two looks, not a wait
         self.write("worker", '#!/bin/sh\n./hold starting\n[ ! -e stubborn ] || trap "" TERM INT\nexec elastic_worker "$@"\n')
         self.give(self.job, self.uid("owner"))
 
@@ -103,8 +103,8 @@ class Cell:
             text = process.communicate(timeout=LIMIT)[0]
         return process.returncode, text
 
-    def status(self):
-        code, text = self.do("dtctl", "status", "--json", who=self.asker)
+    def status(self, who=None):
+        code, text = self.do("dtctl", "status", "--json", who=who or self.asker)
         return json.loads(text) if code == 0 else {}
 
     def pointer(self):
@@ -160,7 +160,7 @@ class Cell:
         until("a checkpoint", lambda: glob.glob(f"{self.job}/.dtlaunch/2*/checkpoints/epoch-*/manifest.json"))
         if self.state == "stopping":
             self.start(["dtctl", "stop"], "owner")
-            time.sleep(0.3)
+            until("it is being stopped", lambda: self.status("owner").get("state") == "stopping")
         elif self.state == "ended-badly":
             self.kill("elastic_worker")
             until("its end", lambda: self.pointer().get("ended"))

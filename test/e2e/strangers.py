@@ -11,6 +11,7 @@ SECRET_HEX is the job's, FENCED_ID a worker that was a member. Prints how many o
 import hashlib
 import hmac
 import os
+import select
 import socket
 import struct
 import sys
@@ -81,9 +82,19 @@ def flood(where, limit):
             links.append(door(where))
         except OSError:
             break
-        time.sleep(0.001)
-    time.sleep(0.5)  # for connections that will be closed; the caller counts them
-    return links, len(links) - limit
+        time.sleep(0.001)  # how long between two connections, not a wait
+    poller, too_many = select.poll(), len(links) - limit
+    for link in links:
+        poller.register(link, select.POLLRDHUP)
+    closed = 0
+    while closed < too_many:
+        ended = poller.poll(20_000)
+        if not ended:
+            sys.exit(f"{where} keeps more than {limit} connections that say nothing")
+        for descriptor, _ in ended:
+            poller.unregister(descriptor)
+        closed += len(ended)
+    return links, too_many
 
 
 def server(port, secret, fenced, round_number):

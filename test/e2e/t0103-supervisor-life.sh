@@ -36,7 +36,7 @@ expect_status 68
 expect_output second 'job j0 is running in this folder'
 
 # A slow reader gets every line; one that leaves stops the job.
-"$fake" -n 1 flood 2>/dev/null | (sleep 0.3; cat) >"$T/flood.out"
+"$fake" -n 1 flood 2>/dev/null | (sleep 0.3; cat) >"$T/flood.out"  # how long the reader is late, not a wait
 [ "$(wc -l <"$T/flood.out")" = 10000 ] || fail "$(wc -l <"$T/flood.out") of 10000 lines"
 
 # Its files are its owner's alone.

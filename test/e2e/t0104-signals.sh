@@ -24,7 +24,7 @@ for signal in INT TERM HUP; do
 done
 
 # A person needs longer for the next order than a wrapper for passing on the same one.
-another_order() { STEP=0.3 nap; }
+another_order() { STEP=0.3 nap; }  # how long a person takes, not a wait
 
 for second in TERM INT; do
   start "same$second" "$fake" -n 1 wait gently

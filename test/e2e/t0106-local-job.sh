@@ -88,11 +88,11 @@ finished dtlaunch "$PID" 10
 expect_status 130
 expect_output job 'the job was stopped: Ctrl-C$'
 expect_nothing_left
-launch sh -c 'trap "" TERM; echo up; while :; do sleep 1; done'
+launch sh -c 'trap "" TERM; echo up; exec sleep 1000'
 says 'worker 1.* up'
 kill -INT "$PID"
 says 'Stopping the job'
-STEP=0.3 nap  # sooner it would be the same order by another way
+STEP=0.3 nap  # how long the same order may come by another way, not a wait
 kill -INT "$PID"
 finished dtlaunch "$PID" 8
 expect_status 130
@@ -105,7 +105,7 @@ kill -9 "$PID"
 expect_nothing_left 10
 
 say "kill -9 of the supervisor: dtlaunch brings it back and nothing is restarted"
-launch sh -c 'echo up; while [ ! -f go ]; do sleep 0.1; done; echo done'
+launch sh -c 'echo up; while [ ! -f go ]; do sleep 0.1; done; echo done'  # between two looks, not a wait
 says 'worker 1.* up'
 kill_supervisor
 says 'starting it again, 1 of 5'

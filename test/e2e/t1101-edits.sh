@@ -40,7 +40,7 @@ printf '# mine\r\n\r\nlocalhost  \r\n\t\r\nlocalhost\t# second\r\n\n' >host_work
 
 say 'emptied at once, content a second later'
 : >host_worker
-sleep 1.2
+sleep 1.2  # how long it is empty, not a wait
 printf %s "$one" >host_worker && accepts 1
 
 say 'truncated for good'
@@ -64,7 +64,7 @@ say 'a line half written: taken only when it stays so'
 # "localhost" without its last letters would be another host: the supervisor waits for a writer that
 # pauses in the middle of a line.
 printf 'localhost\nlocalho' >host_worker
-sleep 1.5
+sleep 1.5  # how long the writer pauses, not a wait
 printf 'st\nlocalhost\n' >>host_worker && accepts 3
 [ "$(event file_accepted localho,)" = 0 ] && ! grep -Eq 'localho("|,| |$)' events.jsonl || fail "half a line was taken"
 printf 'localhost\nlocalhost' >host_worker && accepts 2

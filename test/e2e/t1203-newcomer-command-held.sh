@@ -10,7 +10,7 @@ cat >"$T/worker" <<END
 [ "\$DT_NEWCOMER" = 0 ] || case \$(cat "$T/mode") in
   exits) echo 'no licence' >&2; exit 4 ;;
   never) set -- "\$@" --never-boundary ;;
-  warms) (sleep 1; kill -KILL \$\$) & set -- "\$@" --warm-delay-s 600 ;;
+  warms) (sleep 1; kill -KILL \$\$) & set -- "\$@" --warm-delay-s 600 ;;  # how long it warms before it dies, not a wait
 esac
 exec "$DT_BIN/elastic_worker" "\$@"
 END

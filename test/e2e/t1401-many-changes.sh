@@ -22,7 +22,7 @@ for ((i = 0; i < ${DT_E2E_CHANGES:-25}; i++)); do
     3) printf '%s\n' "${host[@]}" >host_worker ;;
     4) kill_someone ;;
   esac
-  sleep 0.$((RANDOM % 10))  # changes come at random moments: no wait for an event
+  sleep 0.$((RANDOM % 10))  # how long between two changes, not a wait
 done
 everyone() { PATIENCE=90 awaits ".workers.length=$1" "workers=$1" '.workers[state!=MEMBER].length=0'; }
 printf '%s\n' "${host[@]}" >host_worker

@@ -26,11 +26,11 @@ else:
         except OSError:
             if time.monotonic() > until:
                 raise
-            time.sleep(0.05)
+            time.sleep(0.05)  # between two looks, not a wait
     node.sendall(role.encode())
     assert node.recv(3) == b"bye"
     if role == "server":
-        time.sleep(0.5)  # the workers' end is not theirs
+        time.sleep(0.5)  # how long they outlive the workers, not a wait
     print(role, "is done")
 END
 ssh_hosts 2

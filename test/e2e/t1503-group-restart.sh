@@ -93,7 +93,7 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.environ["RANK"] == "1"
         raise ValueError("no such batch")
     main()
 while not os.path.exists("end"):
-    time.sleep(0.1)
+    time.sleep(0.1)  # between two looks, not a wait
 END
 start record dtlaunch -n 2 --on-change restart "$PYTHON" record.py
 awaits --start state=running .group_restarts=1

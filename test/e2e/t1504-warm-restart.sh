@@ -8,7 +8,7 @@ mkdir modules
 cat >modules/slow.py <<'END'
 import os
 import time
-time.sleep(0.5)
+time.sleep(0.5)  # how long the import lasts, not a wait
 print("never seen")
 imported = os.getpid()
 END
@@ -26,7 +26,7 @@ end = pathlib.Path("end-" + rank)
 while not end.exists() or not end.read_text().endswith("\n"):
     if pathlib.Path("finish").exists():
         sys.exit(0)
-    time.sleep(0.01)
+    time.sleep(0.01)  # between two looks, not a wait
 how = end.read_text().strip()
 end.unlink()
 if how == "raise":

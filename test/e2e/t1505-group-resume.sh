@@ -6,10 +6,10 @@
 cat >worker <<'END'
 #!/bin/bash
 echo "group $TORCHELASTIC_RESTART_COUNT rank $RANK of $WORLD_SIZE" >>"$T/starts"
-trap 'while [ -e hold ]; do sleep 0.1; done; exit 0' TERM
+trap 'while [ -e hold ]; do sleep 0.1; done; exit 0' TERM  # between two looks, not a wait
 until [ -e finish ]; do
   [ ! -e fail ] || exit 7
-  sleep 0.1 &
+  sleep 0.1 &  # between two looks, not a wait
   wait $!
 done
 END

@@ -38,7 +38,7 @@ TRAIN_COMMAND=$T/stubborn
 train -n 1 --stop-timeout 60 --
 kill -INT "$JOB_PID"
 wait_for 5 'grep -q "Stopping the job" "$T/job.out"' || fail "the first Ctrl-C was not answered"
-STEP=0.3 nap  # sooner it would be the same order by another way
+STEP=0.3 nap  # how long the same order may come by another way, not a wait
 kill -INT "$JOB_PID"
 finished dtlaunch "$JOB_PID" 10
 expect_status 130

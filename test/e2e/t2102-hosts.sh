@@ -13,10 +13,10 @@ expect_nothing_left 10
 
 say "one machine by two names"
 printf '%s\n%s@%s\n' "${host[0]}" "$(id -un)" "${host[0]}" >"$T/hosts"
-run twin timeout 60 dtlaunch -n 2 -H "$T/hosts" "${SSH_OPTIONS[@]}" --no-shared-folder -s 0 sleep 1
+run twin timeout 60 dtlaunch -n 2 -H "$T/hosts" "${SSH_OPTIONS[@]}" --no-shared-folder -s 0 sleep 1  # how long the job lasts, not a wait
 expect_status 0
 expect_output twin "WARNING .* and .* are one machine: .*write one name, with slots=N"
-run no_twin timeout 60 dtlaunch -n 2 -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" --no-shared-folder -s 0 sleep 1
+run no_twin timeout 60 dtlaunch -n 2 -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" --no-shared-folder -s 0 sleep 1  # how long the job lasts, not a wait
 expect_status 0
 ! grep -q 'are one machine' "$T/no_twin.out" || fail "two hosts are taken for one"
 

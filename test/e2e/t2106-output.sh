@@ -8,7 +8,7 @@ cat >"$T/talk" <<'EOT'
 meet() {
   [ -n "${MEET-}" ] || return 0
   : >"$MEET/$1.$RANK"
-  until [ "$(ls "$MEET" | grep -c "^$1")" = 6 ]; do sleep 0.05; done
+  until [ "$(ls "$MEET" | grep -c "^$1")" = 6 ]; do sleep 0.05; done  # between two looks, not a wait
 }
 meet begin
 for step in 0 1 2; do echo "step $step"; done
@@ -68,7 +68,7 @@ import os
 import time
 print("epoch 0")
 while not os.path.exists("seen"):
-    time.sleep(0.01)
+    time.sleep(0.01)  # between two looks, not a wait
 print("epoch 1")
 os.kill(os.getpid(), 9)
 EOT

@@ -49,7 +49,7 @@ most=0
 while alive "$LATE"; do
   ask=$(pgrep -c -P "$LATE" || true)
   most=$((ask > most ? ask : most))
-  nap
+  nap  # between two looks, not a wait
 done
 took=$(($(date +%s%3N) - before))
 finished dtctl "$LATE" 5

@@ -44,7 +44,7 @@ flood() { seq -f 'worker says %012.0f ............' "\$@"; }
 [ "\$RANK" = 0 ] || {
   flood 1 $lines
   : >"$T/first"
-  until [ -e "$T/stalls" ]; do sleep 0.1; done
+  until [ -e "$T/stalls" ]; do sleep 0.1; done  # between two looks, not a wait
   flood 1 600000
   : >"$T/second"
 } &

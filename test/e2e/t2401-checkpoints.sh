@@ -127,7 +127,7 @@ with open(path + ".new", "w") as file:
     json.dump(pointer, file)
 os.rename(path + ".new", path)
 listener.accept()  # a client asks whether the job runs
-time.sleep(0.5)
+time.sleep(0.5)  # how long it does not answer, not a wait
 os.unlink(pointer["socket"])
 END
 start stand_in python3 "$T/stand_in.py" "$JOB/.dtlaunch/current.json"

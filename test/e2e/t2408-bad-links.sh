@@ -63,7 +63,7 @@ say "one host is reached again before the others: those have time to follow"
 heal
 cut_supervisor_off 2 3
 awaits "host $(sed -n 1p "$T/hosts") up"
-sleep 4  # as above
+sleep 4  # as above, not a wait
 [ "$(event host_lost)" = 1 ] || fail "hosts were lost"
 heal
 begins_an_epoch

@@ -37,7 +37,7 @@ os.close(end)
 until = time.monotonic() + 30
 while not any('"worker_launched"' in f.read_text() for f in pathlib.Path(".dtlaunch").glob("*/events.jsonl")):
     if time.monotonic() > until: sys.exit("the job has not begun")
-    time.sleep(0.02)
+    time.sleep(0.02)  # between two looks, not a wait
 os.close(terminal)
 sys.exit(launch.wait(30))
 EOT

@@ -8,7 +8,7 @@ mkdir -m 700 "$T/a" "$T/b"
 cat >"$T/worker.sh" <<W
 #!/bin/sh
 [ "\$1" != stubborn ] || trap '' TERM
-while :; do echo "\$(date +%s%N) \$DT_JOB" >>$T/train.log; sleep 0.1; done
+while :; do echo "\$(date +%s%N) \$DT_JOB" >>$T/train.log; sleep 0.1; done  # how long between two lines, not a wait
 W
 chmod +x "$T/worker.sh"
 # Slurm's programs without a cluster: nobody waits for it.

@@ -12,7 +12,7 @@ cat >"$T/show" <<'EOT'
 for _ in {1..600}; do
   there=("$1"/seen-?)
   [ ${#there[@]} -lt "$WORLD_SIZE" ] || exit 0
-  sleep 0.1
+  sleep 0.1  # between two looks, not a wait
 done
 exit 1
 EOT
@@ -63,7 +63,7 @@ STEP=0.2 wait_for 20 '[ "$(in_slurm sinfo -h -t idle -o %D)" = 3 ]' || fail "nod
 allocate 2 --no-kill -w 'n[1-2]'
 inside() { in_slurm env SLURM_JOB_ID="$SLURM_JOB" SLURM_JOB_NODELIST="$1" "${@:2}"; }
 start exec "${SLURM_NS[@]}" env -C "$T" SLURM_JOB_ID="$SLURM_JOB" SLURM_JOB_NODELIST='n[1-2]' \
-  dtctl exec -- "echo begins; until [ -e '$T/go' ]; do sleep 0.1; done; echo ends"
+  dtctl exec -- "echo begins; until [ -e '$T/go' ]; do sleep 0.1; done; echo ends"  # between two looks, not a wait
 wait_for 10 '[ "$(grep -c "begins$" "$T/exec.out")" = 2 ]' || fail "$(output exec)"
 in_slurm scontrol update NodeName=n2 State=DOWN Reason=lost
 STEP=0.2 wait_for 20 'grep -q "Node failure on n2" "$T/exec.out"' || fail "$(output exec)"

@@ -85,12 +85,12 @@ rounds=5 next_supervisor=0
 say "dtfleet and the supervisor are killed, $rounds times, while the job grows and shrinks"
 for ((i = 0; i < rounds; i++)); do
   [ $((i % 5)) != 0 ] || ctl grow 2 -- -p whole || true
-  STEP=$(printf '0.%03d' $((RANDOM % 1000))) nap
+  STEP=$(printf '0.%03d' $((RANDOM % 1000))) nap  # how long until the next kill, not a wait
   if [ $((i % 2)) = 0 ]; then
     for pid in $(pgrep -f "^dtfleet --job-dir $JOB"); do kill -KILL "$pid" 2>/dev/null || true; done
   else
     # dtlaunch starts a supervisor again five times a minute.
-    while is_nightly && [ $SECONDS -lt $next_supervisor ]; do STEP=1 nap; done
+    while is_nightly && [ $SECONDS -lt $next_supervisor ]; do STEP=1 nap; done  # how long between two kills, not a wait
     kill -KILL "$(pointer pid)" 2>/dev/null || true
     next_supervisor=$((SECONDS + 13))
     awaits --start '.state=running'

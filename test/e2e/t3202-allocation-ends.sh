@@ -27,7 +27,7 @@ awaits "epoch>$epoch"
 kill -XCPU "$PID"
 STEP=0.2 wait_for 5 'grep -q "XCPU: this allocation ends" "$T/job.out"' || fail "XCPU is not taken for a notice"
 kill -TERM "$PID"
-sleep 1.1
+sleep 1.1  # how long two signals count as one, not a wait
 kill -TERM "$PID"
 finished dtlaunch "$PID" 20
 expect_status 130

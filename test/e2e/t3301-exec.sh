@@ -44,7 +44,7 @@ on_hosts empty --timeout 20 -- cat
 expect_status 0
 [ -z "$(output empty)" ] || fail "stdin is not empty: $(output empty)"
 seq 30000 >"$T/input"
-on_hosts input --input "$T/input" -b -- 'wc -l; sleep 0.2; head -c 1 | wc -c'
+on_hosts input --input "$T/input" -b -- 'wc -l; sleep 0.2; head -c 1 | wc -c'  # how long nothing is read, not a wait
 expect_status 0
 expect_output input '\] \(3\): 30000$'
 [ "$(output input | wc -l)" = 2 ] || fail "equal outputs are not folded: $(output input)"
@@ -64,7 +64,7 @@ for line in lines:
 say "a starter that ends with 0 before the command does has lost its host; what looks like a mark is output"
 printf '%s\n' '#!/bin/sh' 'sh -c "$2" | timeout 1 cat' 'exit 0' >"$T/starter"
 chmod +x "$T/starter"
-run lossy dtctl exec -w lost --launcher command --rsh "$T/starter {host} {command}" -- 'echo begins; sleep 3'
+run lossy dtctl exec -w lost --launcher command --rsh "$T/starter {host} {command}" -- 'echo begins; sleep 3'  # how long the command outlives its starter, not a wait
 expect_status 65
 same lossy "[lost] begins" "dtctl: 1 of 1 hosts not reached, or lost:" "  lost: the connection ended before the command did, with exit code 0: was the host lost?"
 run marks dtctl exec -w here --launcher local --json -- 'printf "\001"; printf "\001dtctl:ended x\n\001dtctl:end"; exit 3'
@@ -98,7 +98,7 @@ expect_output late 'ended after --timeout'
 gone_there() { ! pgrep -f "sleep 47[1-4]$$" >/dev/null; }
 wait_for 5 gone_there || fail "the commands live: $(pgrep -af "sleep 47[1-4]$$")"
 # A folder is a lock: two at a time would find it.
-on_hosts one_by_one --parallel 1 -- "mkdir $T/lock && sleep 0.1 && rmdir $T/lock"
+on_hosts one_by_one --parallel 1 -- "mkdir $T/lock && sleep 0.1 && rmdir $T/lock"  # how long a host has the lock, not a wait
 expect_status 0
 
 say "Ctrl-C, and dtctl killed, end the commands there"
@@ -131,7 +131,7 @@ expect_output down '1 of 3 hosts not reached'
 expect_output down "^  ${hosts[1]}: connect"
 
 say "this machine, and the hosts of a job that has ended"
-run here dtctl exec --launcher local -- 'cat; echo "a b"; sleep 0.1 & exit 5'
+run here dtctl exec --launcher local -- 'cat; echo "a b"; sleep 0.1 & exit 5'  # how long a child outlives the command, not a wait
 expect_status 5
 same here '[localhost] a b' 'dtctl: exit code 5 on 1 of 1 hosts: localhost'
 run job dtlaunch -q -n 1 true
@@ -150,7 +150,7 @@ expect_status 130
 expect_nothing_left
 
 say "under nohup a closed terminal ends neither exec nor a check"
-start hup nohup dtctl exec --launcher local -- 'echo begun; sleep 1; echo over'
+start hup nohup dtctl exec --launcher local -- 'echo begun; sleep 1; echo over'  # how long it lives without a terminal, not a wait
 wait_for 10 'grep -q begun "$T/hup.out"'
 kill -HUP "$PID"
 finished exec "$PID" 10

@@ -1,3 +1,4 @@
+/// Waits for a condition with a deadline; false if it did not become true.
 #pragma once
 
 #include <poll.h>
@@ -8,7 +9,6 @@ namespace dt::test {
 
 using namespace std::chrono_literals;
 
-/// Waits for a condition with a deadline; false if it did not become true.
 template <class Condition>
 bool eventually(Condition condition, std::chrono::milliseconds limit = 20s) {
   const auto deadline = std::chrono::steady_clock::now() + limit;

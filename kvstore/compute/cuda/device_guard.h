@@ -1,12 +1,12 @@
+/// A guard that restores the calling thread's current device when it is destroyed, on the same
+/// thread, if the process uses that device: restoring one that nobody uses, as that of a fresh
+/// thread, would take memory there.
 #pragma once
 
 #include "kvstore/compute/cuda/device.h"
 
 namespace dt::kv::cuda {
 
-/// Restores the calling thread's current device when it is destroyed, on the same thread, if the
-/// process uses that device: restoring one that nobody uses, as that of a fresh thread, would take
-/// memory there.
 class DeviceGuard {
  public:
   /// Keeps the current device, and restores it if another is made current meanwhile.

@@ -96,7 +96,7 @@ class SshSession : public std::enable_shared_from_this<SshSession> {
   void on_ready(const boost::system::error_code& ec);
   void pump();
   void alive_tick();
-  /// What libssh says of an end, or why the carrier ended before.
+  /// Why this session ended: the carrier's reason if that ended first, else libssh's error.
   [[nodiscard]] std::string end_reason() const;
 
   io::asio::any_io_executor executor_;

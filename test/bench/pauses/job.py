@@ -59,7 +59,7 @@ class Job:
                 sys.exit("pause_bench: the job ended before: %s (see %s)" % (what, self.console.name))
             if time.monotonic() > deadline:
                 sys.exit("pause_bench: waited %d s in vain for: %s (see %s)" % (seconds, what, self.console.name))
-            time.sleep(0.02)
+            time.sleep(0.02)  # between two looks, not a wait
 
     def log_paths(self):
         return sorted(glob.glob(self.job + "/steps-*.jsonl"), key=lambda path: int(path.rsplit("-", 1)[1][:-6]))

@@ -50,7 +50,7 @@ class Group(Restarted):
     def grow_old(self):
         # Deaths of groups that lived less than a minute delay the next group, each one longer.
         begun = max(event["t_ns"] for place in range(4) for event in self.events(place) if event["event"] == "start")
-        time.sleep(max(0, 62 - (time.monotonic_ns() - begun) / 1e9))
+        time.sleep(max(0, 62 - (time.monotonic_ns() - begun) / 1e9))  # how long a group must have lived, not a wait
 
     def stop(self):
         self.job.stop()

@@ -42,7 +42,7 @@ class Restarted:
         while not condition():
             if time.monotonic() > deadline:
                 raise TimeoutError("%s: waited %d s in vain for: %s (see %s)" % (self.name, PATIENCE_S, what, self.folder))
-            time.sleep(0.2)
+            time.sleep(0.2)  # between two looks, not a wait
 
     def after(self, what, since, world):
         """Of the first three: ([seconds of standstill], [steps redone]) until a new group of so many."""
@@ -52,7 +52,7 @@ class Restarted:
             return pairs if all(pairs) else None
 
         self.wait(what, begun_again)
-        time.sleep(1)
+        time.sleep(1)  # how long the new group goes on, not a wait
         pauses, redone = zip(*begun_again())
         print("%s, %s: %s s" % (self.name, what, " ".join("%.2f" % pause for pause in pauses)), flush=True)
         return list(pauses), list(redone)

@@ -56,7 +56,7 @@ class Shared:
 
     def settle(self):
         """An ordinary epoch edge lies between two changes."""
-        time.sleep(self.options.settle)
+        time.sleep(self.options.settle)  # how long between two changes, not a wait
 
     def fourth(self):
         """Of the worker on the fourth host: (its pid, the ids of the others)."""
@@ -209,7 +209,7 @@ def watching(shared, seconds):
     found, whole = {"watching master": [], "watching host": []}, {"trains": 0, "master": 0, "host": 0}
     for _ in range(10):
         begun, before = time.monotonic(), {pid: processes.cpu_s(pid) for pid in pids}
-        time.sleep(seconds / 10)
+        time.sleep(seconds / 10)  # how long a sample lasts, not a wait
         took, spent = time.monotonic() - begun, dict.fromkeys(whole, 0)
         for pid in pids:
             spent[kind(pids[pid])] += processes.cpu_s(pid) - before[pid]
@@ -243,7 +243,7 @@ def servers_lost(options, changes, row, number):
     try:
         job.wait("steps of four", lambda: len(job.log_paths()) == 4 and job.newest_steps()[0] > 0)
         for change in range(changes):
-            time.sleep(options.settle)
+            time.sleep(options.settle)  # how long between two changes, not a wait
             status = job.wait("a checkpoint", lambda: has_checkpoint(job))
             since, wall = time.monotonic_ns(), time.time_ns()
             os.kill(status["servers"][1]["pid"], number)
@@ -267,7 +267,7 @@ def server_hosts_lost(options, changes):
         stopped = []
         try:
             job.wait("steps of four", lambda: len(job.log_paths()) == 4 and job.newest_steps()[0] > 0)
-            time.sleep(options.settle)
+            time.sleep(options.settle)  # how long it trains before, not a wait
             status = job.wait("a checkpoint", lambda: has_checkpoint(job))
             victims = [p for p in status["workers"] + status["servers"] if p["host"] == job.fourth]
             survivors = [w["id"] for w in status["workers"] if w["host"] != job.fourth]
@@ -302,7 +302,7 @@ def checkpoints(options, seconds):
     job = Job(options, extra=["--checkpoint-every", "2"], base=4)
     try:
         job.wait("steps of four", lambda: len(job.log_paths()) == 4 and job.newest_steps()[0] > 0)
-        time.sleep(seconds)
+        time.sleep(seconds)  # how long is measured, not a wait
     finally:
         job.stop()
     entered = [e["t_ns"] for e in job.logs_of([0])[0] if e["event"] == "boundary_enter"]

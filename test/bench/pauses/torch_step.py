@@ -40,7 +40,7 @@ def main():
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(parallel(x), y).backward()
         optimizer.step()
-        time.sleep(max(0, step_ms / 1e3 - (time.monotonic_ns() - begin) / 1e9))
+        time.sleep(max(0, step_ms / 1e3 - (time.monotonic_ns() - begin) / 1e9))  # how long a step lasts, not a wait
         note(event="step", epoch=step // per_epoch, step=step % per_epoch, begin_ns=begin, rank=rank, world=world)
         step += 1
         if rank == 0 and step % every == 0:

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 
 from pauses.restarted import FOURTH, SNAPSHOT_EVERY, STEP_MS, STEPS_PER_EPOCH, Restarted
 
@@ -33,13 +32,17 @@ class Group(Restarted):
         self.agents = {}
         try:
             self.begin(0)  # it holds the rendezvous store
-            time.sleep(2)
+            self.wait("the rendezvous store", self.has_store)
             for agent in (1, 2, FOURTH):
                 self.begin(agent)
             self.wait("four in a group", lambda: self.trained(range(4), 0, 4))
         except BaseException:
             self.stop()
             raise
+
+    def has_store(self):
+        with socket.socket() as link:
+            return link.connect_ex(("127.0.0.1", self.port)) == 0
 
     def begin(self, agent):
         command = [shutil.which("torchrun"), "--nnodes", "1:4", "--nproc_per_node", "1", "--max_restarts", "1000",

@@ -28,7 +28,7 @@ def watched(boundary, folder, worker, worlds):
         if worker == 0 and len(worlds) < HELD:
             (folder / "begun").touch()
             while not (folder / f"go.{len(worlds)}").exists():
-                time.sleep(0.01)
+                time.sleep(0.01)  # between two looks, not a wait
         worlds.append(view.num_workers)
         return view
 

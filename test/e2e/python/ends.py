@@ -31,7 +31,7 @@ def one_epoch():
                 sys.exit(int(how))
         if how == "wait":
             pathlib.Path("waits").touch()
-            time.sleep(0.1)
+            time.sleep(0.1)  # between two looks, not a wait
 
 
 for epoch in job.epochs(2):

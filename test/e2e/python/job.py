@@ -50,7 +50,7 @@ def main():
                 job.report(used=len(used))
                 mean += 1 / (len(batches) * (job.rank + 1))
                 lead += 1 + 10 * job.rank
-                time.sleep(options.step_ms / 1000)
+                time.sleep(options.step_ms / 1000)  # how long a step lasts, not a wait
             total = job.total(used=len(used))
             weights = sum(p.double().sum().item() for p in model.parameters())
             say("end", job, used=used, total=total["used"], count=count, weights=weights, states=states, positions=positions)

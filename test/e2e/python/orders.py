@@ -32,7 +32,7 @@ def barrier(kv, view):
 def sleeps(kv, view):
     """No standstill: the lead sleeps, and the other one waits for it."""
     if view.rank == 0:
-        time.sleep(6)
+        time.sleep(6)  # how long the lead sleeps, not a wait
     kv.pushpull("a", np.zeros(3, np.float32))
 
 

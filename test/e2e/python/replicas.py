@@ -105,7 +105,7 @@ def main():
                 scaler.update()
                 if not options.scaler:
                     schedule.step()
-                time.sleep(options.step_ms / 1000)
+                time.sleep(options.step_ms / 1000)  # how long a step lasts, not a wait
             total = training.total(used=len(used))
             mean = dt.all_reduce(torch.tensor([1.0, me * 0.0]))
             assert inner._is_lost or mean.tolist() == [1, 0], mean

@@ -6,7 +6,7 @@ import time
 
 def one_is_slow(rank):
     if rank == 1 or "all" in sys.argv:
-        time.sleep(0.02)
+        time.sleep(0.02)  # how long a slow step lasts, not a wait
 
 
 def arrays():

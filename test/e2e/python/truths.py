@@ -42,7 +42,7 @@ def saves(level, processes, parts=1):
     for _ in training.epochs(2):
         for step, (x, y) in enumerate(loader):
             if step + 1 == len(loader) and training.rank == 1:
-                time.sleep(0.5)
+                time.sleep(0.5)  # how long the last step lasts, not a wait
             for some in range(parts - 1):
                 with training.accumulate():
                     (F.cross_entropy(model(x[some::parts]), y[some::parts]) / parts).backward()

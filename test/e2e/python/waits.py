@@ -64,9 +64,9 @@ def signals():
         except RuntimeError as busy:  # the barrier's thread is still in it
             check("is using this store" in str(busy), busy)
         while kv._calls:
-            time.sleep(0.01)
+            time.sleep(0.01)  # between two looks, not a wait
     else:
-        time.sleep(1.5)
+        time.sleep(1.5)  # how long the other one waits for this one, not a wait
         handle = kv.pushpull("small", mine, out, wait=False)
         kv.barrier()
     handle.wait()
@@ -107,7 +107,7 @@ def interrupted():
 def threads():
     """While a thread waits for the other worker, another computes."""
     if kv.rank == 1:
-        time.sleep(1)
+        time.sleep(1)  # how long the other one waits for this one, not a wait
         kv.barrier()
         return
     counted, is_over = [0], threading.Event()
@@ -128,7 +128,7 @@ def timeouts():
     """A time limit raises Timeout; the handle can be waited for again."""
     out = np.zeros(4)
     if kv.rank == 1:
-        time.sleep(0.5)
+        time.sleep(0.5)  # how long the other one waits for this one, not a wait
     handle = kv.pushpull("small", np.ones(4), out, wait=False)
     if kv.rank == 0:
         try:

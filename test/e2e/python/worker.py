@@ -54,7 +54,7 @@ def main():
         for step, (x,) in enumerate(batches):
             gradient = np.tile(x.mean(0).numpy() * np.float32(1e-3), (10, 1))
             kv.pushpull({"w": gradient}, {"w": w}, samples=len(x), step=step, learning_rate=0.1)
-            time.sleep(options.step_ms / 1000)
+            time.sleep(options.step_ms / 1000)  # how long a step lasts, not a wait
     assert kv.left
     kv.close()
 

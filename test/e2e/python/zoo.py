@@ -204,7 +204,7 @@ def waits_for(path):
     while not path.exists():
         if time.monotonic() > until:
             raise TimeoutError(f"no {path}")
-        time.sleep(0.02)
+        time.sleep(0.02)  # between two looks, not a wait
 
 
 def train(case, folder):

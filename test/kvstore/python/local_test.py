@@ -440,7 +440,7 @@ class ThreadsAndSignals(unittest.TestCase):
         sleep = ctypes.CDLL(None).usleep
 
         def barrier(real, store):
-            sleep(int(seconds * 1e6))
+            sleep(int(seconds * 1e6))  # how long the C code lasts, not a wait
             return 0
 
         with instead_of("dtkv_barrier", barrier):
@@ -451,7 +451,7 @@ class ThreadsAndSignals(unittest.TestCase):
             waiting = threading.Thread(target=self.store.barrier, name="trainer")
             waiting.start()
             while not self.store._calls:
-                time.sleep(0.001)
+                time.sleep(0.001)  # between two looks, not a wait
             with self.assertRaisesRegex(RuntimeError, "'trainer' is using this store: 'MainThread' cannot"):
                 self.store.epoch_boundary(0)
             waiting.join()
@@ -465,7 +465,7 @@ class ThreadsAndSignals(unittest.TestCase):
             with self.assertRaisesRegex(RuntimeError, "is using this store"):
                 self.store.rank
             while self.store._calls:
-                time.sleep(0.01)
+                time.sleep(0.01)  # between two looks, not a wait
         self.assertEqual(self.store.rank, 0)
 
     def test_other_threads_run_during_a_wait(self):
