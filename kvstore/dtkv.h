@@ -226,17 +226,15 @@ DTKV_API int dtkv_pull_state(dtkv_store* store, size_t n, const char* const* key
 DTKV_API int dtkv_init_state(dtkv_store* store, size_t n, const char* const* keys, int which,
                              const dtkv_array* values, const uint64_t* updates);
 
-/* `spec`: "none", "1bit threshold=0" (0 may be left out), "2bit threshold=0.5" (0.5 may be left
- * out), "fp16", "bf16": how this worker sends gradients from now on. The rest that a payload cannot
- * represent is added to the key's next gradient (a residual per key, at the worker). 2bit sends the
- * threshold, its negative or nothing; if the residual outgrows the gradient, a line on stderr warns
- * once per key that the threshold is too small. fp16 and bf16 send finite numbers that are too
- * large for them as their largest number, and the rest later. 1bit sends 1 where the sum is above
- * the threshold and -1 elsewhere. Only float32 parameter keys are compressed, and only gradients,
- * not values. Every contributor of a round needs the same codec, else: DTKV_MISMATCH. Between a
- * worker and a server that share memory large keys are not compressed: it would only cost time.
- * 1bit and 2bit cannot represent infinities and NaN: they are counted, and not kept in the
- * residual. */
+/* `spec`: "none", "2bit threshold=0.5" (0.5 may be left out), "fp16", "bf16": how this worker sends
+ * gradients from now on. The rest that a payload cannot represent is added to the key's next
+ * gradient (a residual per key, at the worker). 2bit sends the threshold, its negative or nothing;
+ * if the residual outgrows the gradient, a line on stderr warns once per key that the threshold is
+ * too small. fp16 and bf16 send finite numbers that are too large for them as their largest number,
+ * and the rest later. Only float32 parameter keys are compressed, and only gradients, not values.
+ * Every contributor of a round needs the same codec, else: DTKV_MISMATCH. Between a worker and a
+ * server that share memory large keys are not compressed: it would only cost time. 2bit cannot
+ * represent infinities and NaN: they are counted, and not kept in the residual. */
 DTKV_API int dtkv_set_gradient_compression(dtkv_store* store, const char* spec);
 
 /* All members of the contributor set meet. Returns at once for a newcomer not yet released. */

@@ -136,7 +136,7 @@ class KVStore {
       throw Error(DTKV_INVALID, "a number of updates for each key");
     check(dtkv_init_state(store_, list.size(), list.keys(), which, list.arrays(), updates.data()));
   }
-  /// "none", "1bit", "2bit threshold=0.5", "fp16", "bf16"; dtkv.h has the rules.
+  /// "none", "2bit threshold=0.5", "fp16", "bf16"; dtkv.h has the rules.
   void set_gradient_compression(const std::string& spec) {
     check(dtkv_set_gradient_compression(store_, spec.c_str()));
   }

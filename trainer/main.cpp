@@ -90,9 +90,8 @@ po::options_description describe(Options& o) {
       "instead of sgd: the kvstore's optimizer, with --mom and --wd where they are given, or with "
       "words of its own");
   add("gc-type", text(o.gc_type, "CODEC")->default_value("none"),
-      "compress pushed gradients: none, 1bit, 2bit, fp16 or bf16; never through shared memory");
-  add("gc-threshold", po::value<float>()->value_name("X"),
-      "of 2bit, what is sent (0.5); of 1bit, above what 1 is sent, else -1 (0)");
+      "compress pushed gradients: none, 2bit, fp16 or bf16; never through shared memory");
+  add("gc-threshold", po::value<float>()->value_name("X"), "of 2bit, what is sent (0.5)");
   add("augment", po::bool_switch(&o.batch.augment), "move and mirror the training pictures");
   add("no-eval", po::bool_switch(&o.no_eval), "do not measure the test accuracy");
   add("kv-store", text(o.kv_store, "TYPE")->default_value(default_kv_store()),
@@ -146,15 +145,15 @@ Result<std::optional<Options>> parse(int argc, char** argv) {
     return fail(ErrorKind::kInvalid, "--load-epoch needs --model-prefix");
   }
   if (o.batch.per_worker == 0) return fail(ErrorKind::kInvalid, "--batch-size must not be 0");
-  const std::string_view codecs[] = {"none", "1bit", "2bit", "fp16", "bf16"};
+  if (o.gc_type == "1bit")
+    return fail(ErrorKind::kInvalid, "--gc-type: 1bit is gone since 0.1.0: take 2bit or fp16");
+  const std::string_view codecs[] = {"none", "2bit", "fp16", "bf16"};
   if (std::find(std::begin(codecs), std::end(codecs), o.gc_type) == std::end(codecs))
-    return fail(ErrorKind::kInvalid, "--gc-type: '{}' is none of none, 1bit, 2bit, fp16, bf16",
+    return fail(ErrorKind::kInvalid, "--gc-type: '{}' is none of none, 2bit, fp16, bf16",
                 o.gc_type);
   if (values.count("gc-threshold") != 0) o.gc_threshold = values["gc-threshold"].as<float>();
-  const bool is_one_bit = o.gc_type == "1bit";
-  if (o.gc_threshold && (!std::isfinite(*o.gc_threshold) || (!is_one_bit && *o.gc_threshold <= 0)))
-    return fail(ErrorKind::kInvalid, "--gc-threshold must be {}",
-                is_one_bit ? "a number" : "above 0");
+  if (o.gc_threshold && (!std::isfinite(*o.gc_threshold) || *o.gc_threshold <= 0))
+    return fail(ErrorKind::kInvalid, "--gc-threshold must be above 0");
   auto epochs = dt::train::parse_epochs(o.lr_step_epochs);
   if (!epochs) return tl::unexpected(epochs.error().at("--lr-step-epochs"));
   o.lr.factor_epochs = std::move(*epochs);
@@ -274,7 +273,7 @@ Result<dt::train::FitEnd> train(Options o) {
   fit.learning_rate = o.lr;
   fit.optimizer = o.optimizer;
   fit.compression = o.gc_type;
-  if (o.gc_threshold && (o.gc_type == "1bit" || o.gc_type == "2bit"))
+  if (o.gc_threshold && o.gc_type == "2bit")
     fit.compression += fmt::format(" threshold={}", *o.gc_threshold);
   fit.overlap = !o.no_overlap;
   fit.disp_batches = o.disp_batches;

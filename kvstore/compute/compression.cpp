@@ -30,24 +30,6 @@ TwoBitHead head_of(const std::byte* payload) {
   return head;
 }
 
-/// The count in the payload of a codec of few bits.
-std::uint32_t nonfinite_of(Codec codec, const std::byte* payload) {
-  if (codec == Codec::kTwoBit) return head_of(payload).nonfinite;
-  std::uint32_t count = 0;
-  static_assert(sizeof count == kOneBitHeadBytes);
-  std::memcpy(&count, payload, sizeof count);
-  return count;
-}
-
-/// Writes the head of the payload of a codec of few bits.
-void put_head(std::byte* out, const Compression& how, std::uint32_t nonfinite) {
-  const TwoBitHead head{how.threshold, nonfinite};
-  if (how.codec == Codec::kTwoBit)
-    std::memcpy(out, &head, sizeof head);
-  else
-    std::memcpy(out, &nonfinite, sizeof nonfinite);
-}
-
 bool is_threshold(float value) { return std::isfinite(value) && value > 0; }
 
 const HalfCodec& half_codec(Codec codec) {
@@ -69,22 +51,22 @@ Result<Compression> parse_compression(std::string_view text) {
     return found;
   };
   const auto name = word();
+  if (name == "1bit")
+    return fail(ErrorKind::kInvalid,
+                "gradient compression: 1bit is gone since 0.1.0: take 2bit or fp16");
   const auto known = std::ranges::find(kCodecs, name, &NamedCodec::first);
   if (known == std::end(kCodecs))
-    return fail(ErrorKind::kInvalid,
-                "gradient compression: '{}' is none of none, 1bit, 2bit, fp16, bf16", name);
+    return fail(ErrorKind::kInvalid, "gradient compression: '{}' is none of none, 2bit, fp16, bf16",
+                name);
   Compression how{.codec = known->second};
-  if (how.codec == Codec::kOneBit) how.threshold = 0;
   for (auto option = word(); !option.empty(); option = word()) {
     constexpr std::string_view kThreshold = "threshold=";
-    if (!is_of_few_bits(how.codec) || !option.starts_with(kThreshold))
+    if (how.codec != Codec::kTwoBit || !option.starts_with(kThreshold))
       return fail(ErrorKind::kInvalid, "gradient compression: '{}' is not an option of {}", option,
                   name);
     const auto threshold = parse_number<decltype(how.threshold)>(option.substr(kThreshold.size()));
-    if (!threshold || !std::isfinite(*threshold) ||
-        (how.codec == Codec::kTwoBit && !is_threshold(*threshold)))
-      return fail(ErrorKind::kInvalid, "gradient compression: '{}' needs a number{}", option,
-                  how.codec == Codec::kTwoBit ? " above 0" : "");
+    if (!threshold || !is_threshold(*threshold))
+      return fail(ErrorKind::kInvalid, "gradient compression: '{}' needs a number above 0", option);
     how.threshold = *threshold;
   }
   return how;
@@ -96,7 +78,6 @@ std::string_view name_of(Codec codec) {
 }
 
 std::size_t compressed_bytes(Codec codec, std::size_t n) {
-  if (codec == Codec::kOneBit) return kOneBitHeadBytes + one_bit_bytes(n);
   if (codec == Codec::kTwoBit) return kTwoBitHeadBytes + two_bit_bytes(n);
   if (codec == Codec::kFp16 || codec == Codec::kBf16) return n * sizeof(std::uint16_t);
   return codec == Codec::kNone ? n * sizeof(float) : 0;
@@ -110,7 +91,7 @@ std::string_view payload_error(Codec codec, const std::byte* payload) {
 float two_bit_threshold(const std::byte* payload) { return head_of(payload).threshold; }
 
 std::size_t count_nonfinite(Codec codec, const std::byte* payload, std::size_t n) {
-  if (is_of_few_bits(codec)) return std::min<std::size_t>(nonfinite_of(codec, payload), n);
+  if (codec == Codec::kTwoBit) return std::min<std::size_t>(head_of(payload).nonfinite, n);
   const unsigned exponent = codec == Codec::kFp16 ? 0x7c00 : 0x7f80;
   std::size_t count = 0;
   for (std::size_t i = 0; i < n; ++i) {
@@ -122,16 +103,13 @@ std::size_t count_nonfinite(Codec codec, const std::byte* payload, std::size_t n
 }
 
 void decode(Codec codec, float* out, const std::byte* payload, std::size_t n) {
-  if (codec == Codec::kOneBit) return kernels().one_bit.decode(out, payload + kOneBitHeadBytes, n);
   if (codec != Codec::kTwoBit) return half_codec(codec).decode(out, half_codes(payload), n);
   const auto head = head_of(payload);
   kernels().two_bit.decode(out, payload + sizeof head, head.threshold, n);
 }
 
 void decode_add(Codec codec, float* into, const std::byte* payload, float weight, std::size_t n) {
-  if (codec == Codec::kOneBit) {
-    kernels().one_bit.decode_add(into, payload + kOneBitHeadBytes, weight, n);
-  } else if (codec == Codec::kTwoBit) {
+  if (codec == Codec::kTwoBit) {
     const auto head = head_of(payload);
     kernels().two_bit.decode_add(into, payload + sizeof head, head.threshold, weight, n);
   } else {
@@ -152,10 +130,7 @@ std::span<const std::byte> GradientEncoder::encode(const Compression& how, const
   if (!adds) std::memset(out, 0, payload.size());
   float* const residual = residual_.get();
   std::size_t nonfinite = 0;
-  if (adds && how.codec == Codec::kOneBit)
-    nonfinite =
-        kernels().one_bit.encode(out + kOneBitHeadBytes, residual, gradient, how.threshold, n);
-  else if (adds && how.codec == Codec::kTwoBit)
+  if (adds && how.codec == Codec::kTwoBit)
     nonfinite =
         kernels().two_bit.encode(out + kTwoBitHeadBytes, residual, gradient, how.threshold, n);
   else if (adds)
@@ -163,7 +138,8 @@ std::span<const std::byte> GradientEncoder::encode(const Compression& how, const
   if (nonfinite > 0)
     std::replace_if(
         residual, residual + n, [](float r) { return !std::isfinite(r); }, 0.0f);
-  if (is_of_few_bits(how.codec)) put_head(out, how, static_cast<std::uint32_t>(nonfinite));
+  const TwoBitHead head{how.threshold, static_cast<std::uint32_t>(nonfinite)};
+  if (how.codec == Codec::kTwoBit) std::memcpy(out, &head, sizeof head);
   if (adds && how.codec == Codec::kTwoBit && ++encoded_ % kCompareEvery == 0)
     compare(how, gradient, n);
   return payload;

@@ -2,7 +2,6 @@
 /// encoder, which keeps the rest that a payload cannot represent (the residual) for the next round.
 /// The arithmetic is in kernels/.
 ///
-///     1bit          u32 number of infinite or NaN elements | codes of one bit
 ///     2bit          f32 threshold | u32 number of infinite or NaN elements | codes of two bits
 ///     fp16, bf16    codes of 16 bits
 #pragma once
@@ -22,23 +21,17 @@ namespace dt::kv {
 /// The user's setting.
 struct Compression {
   data::Codec codec = data::Codec::kNone;
-  float threshold = 0.5f;  ///< 2bit: above 0. 1bit: any finite number.
+  float threshold = 0.5f;  ///< Of 2bit, above 0.
 };
 
-/// "none", "1bit threshold=0" (or "1bit"), "2bit threshold=0.5" (or "2bit"), "fp16", "bf16".
+/// "none", "2bit threshold=0.5" (or "2bit"), "fp16", "bf16".
 [[nodiscard]] Result<Compression> parse_compression(std::string_view text);
 using NamedCodec = std::pair<const char*, data::Codec>;
 inline constexpr NamedCodec kCodecs[] = {{"none", data::Codec::kNone},
-                                         {"1bit", data::Codec::kOneBit},
                                          {"2bit", data::Codec::kTwoBit},
                                          {"fp16", data::Codec::kFp16},
                                          {"bf16", data::Codec::kBf16}};
 [[nodiscard]] std::string_view name_of(data::Codec codec);
-
-/// Codes of 1bit and 2bit represent only finite numbers: the encoder counts the others.
-[[nodiscard]] constexpr bool is_of_few_bits(data::Codec codec) {
-  return codec == data::Codec::kOneBit || codec == data::Codec::kTwoBit;
-}
 
 /// Only float32 gradients of parameters are compressed.
 [[nodiscard]] constexpr bool is_compressible(data::Dtype dtype, bool auxiliary) {
@@ -52,7 +45,6 @@ inline constexpr NamedCodec kCodecs[] = {{"none", data::Codec::kNone},
 /// The threshold in a 2bit payload.
 [[nodiscard]] float two_bit_threshold(const std::byte* payload);
 /// Bytes before the codes.
-constexpr std::size_t kOneBitHeadBytes = 4;
 constexpr std::size_t kTwoBitHeadBytes = 8;
 /// How many of the gradient's `n` elements were infinite or NaN.
 [[nodiscard]] std::size_t count_nonfinite(data::Codec codec, const std::byte* payload,
@@ -68,8 +60,8 @@ void decode_add(data::Codec codec, float* into, const std::byte* payload, float 
 class GradientEncoder {
  public:
   /// The payload of a gradient of `n` elements, the same `n` at each call; valid until the next
-  /// call. 1bit and 2bit cannot represent infinities and NaN: they count them, and their residual
-  /// becomes 0. `adds`: false for a contribution without samples: it is not decoded, and does not
+  /// call. 2bit cannot represent infinities and NaN: it counts them, and their residual becomes
+  /// 0. `adds`: false for a contribution without samples: it is not decoded, and does not
   /// change the residual.
   [[nodiscard]] std::span<const std::byte> encode(const Compression& how, const float* gradient,
                                                   std::size_t n, bool adds);

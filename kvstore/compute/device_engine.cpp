@@ -283,12 +283,6 @@ void DeviceEngine::with_codes(const Payload& codes, Run run) {
 void DeviceEngine::decode(data::Codec codec, std::byte* out, const Payload& codes,
                           std::size_t elements) {
   with_codes(codes, [&](const std::byte* ours) {
-    if (codec == data::Codec::kOneBit) {
-      const cuda::DecodeOneBit::Tensor tensor = {
-          reinterpret_cast<float*>(out),
-          reinterpret_cast<const std::uint8_t*>(ours + kOneBitHeadBytes), elements};
-      return expect(cuda::launch(cuda::DecodeOneBit{}, tensor, nullptr, stream_.get()));
-    }
     if (codec == data::Codec::kTwoBit) {
       cuda::DecodeTwoBit operation;
       operation.threshold = two_bit_threshold(codes.data());
@@ -309,13 +303,6 @@ void DeviceEngine::decode_add(data::Codec codec, std::byte* into, const Payload&
                               float weight, std::size_t elements) {
   with_codes(codes, [&](const std::byte* ours) {
     auto* sum = reinterpret_cast<float*>(into);
-    if (codec == data::Codec::kOneBit) {
-      cuda::AddOneBit operation;
-      operation.weight = weight;
-      const cuda::AddOneBit::Tensor tensor = {
-          sum, reinterpret_cast<const std::uint8_t*>(ours + kOneBitHeadBytes), elements};
-      return expect(cuda::launch(operation, tensor, nullptr, stream_.get()));
-    }
     if (codec == data::Codec::kTwoBit) {
       cuda::AddTwoBit operation;
       operation.threshold = two_bit_threshold(codes.data());

@@ -31,7 +31,7 @@ Result<Header> decode(std::string_view bytes) {
     return fail(ErrorKind::kProtocol, "a data frame of {} bytes (at most {} are allowed)",
                 header.payload, kMaxPayload);
   if (!is_type(header.type) || element_bytes(header.dtype) == 0 || header.reduce > Reduce::kMean ||
-      codec_of(header) > Codec::kOneBit)
+      codec_of(header) > Codec::kBf16)
     return fail(ErrorKind::kProtocol, "a data frame with an unknown type");
   return header;
 }

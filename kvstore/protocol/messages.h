@@ -131,7 +131,7 @@ enum Flags : std::uint8_t {
 
 /// The compression of a float32 parameter's gradient (kvstore/compute/compression.h). A gradient in
 /// shared memory is not compressed, whatever the sender's setting.
-enum class Codec : std::uint8_t { kNone = 0, kTwoBit = 1, kFp16 = 2, kBf16 = 3, kOneBit = 4 };
+enum class Codec : std::uint8_t { kNone = 0, kTwoBit = 1, kFp16 = 2, kBf16 = 3 };  // 4 was 1bit
 
 struct Header {
   std::uint32_t magic = kMagic;

@@ -125,7 +125,7 @@ void ChunkValue::contribute(const data::Header& header, Payload payload, SharedB
   const data::Codec codec = adds ? payload_codec(header) : data::Codec::kNone;
   const bool is_compressed = codec != data::Codec::kNone;
   const bool adds_codes = is_compressed && !keeps && !sum_.empty();
-  if (is_of_few_bits(codec))  // its values are finite: they are not counted with the sum
+  if (codec == data::Codec::kTwoBit)  // its values are finite: they are not counted with the sum
     context_.nonfinite += count_nonfinite(codec, payload.data(), elements_);
   if (is_compressed && !adds_codes)
     payload = decoded(codec, std::move(payload));
@@ -319,7 +319,7 @@ bool ChunkValue::apply_parts(std::span<std::byte* const> places) {
   const bool is_it = reduction.addends.size() == 1 && reduction.divisor == 1;
   if (!is_it)
     engine_.reduce(dtype_, reduction, out.data(), elements_);
-  else if (!is_of_few_bits(payload_codec(first.header)))  // added without being counted
+  else if (payload_codec(first.header) != data::Codec::kTwoBit)  // added without being counted
     engine_.count(dtype_, out.data(), elements_);
   publish(std::exchange(out, Payload()));
   return false;
@@ -392,7 +392,7 @@ bool ChunkValue::apply_async(const data::Header& header, Payload payload,
   bool is_there = false;
   if (header.samples > 0 && elements_ > 0) {
     const data::Codec codec = payload_codec(header);
-    if (is_of_few_bits(codec))
+    if (codec == data::Codec::kTwoBit)
       context_.nonfinite += count_nonfinite(codec, payload.data(), elements_);
     if (codec != data::Codec::kNone)
       payload = decoded(codec, std::move(payload));

@@ -7,7 +7,7 @@
 #
 # Prints milliseconds of a push and of a pushpull, and the speedup of each over no codec. Values
 # return as float32: 2bit reduces a pushpull's bytes to (1/16 + 1) / 2, so where both directions
-# share the link its speedup is at most 1.88, and a push's 16 (1bit: 1.94 and 32).
+# share the link its speedup is at most 1.88, and a push's 16.
 set -eu
 dtbench=${1:-$(dirname "$0")/../../build/release/bin/dtbench}
 rate=${2:-1000}
@@ -29,7 +29,7 @@ print("%.1f" % json.load(sys.stdin)["measurements"][0]["contenders"][0]["ms"]["m
 printf '%s Mbit/s\n%-10s%-8s%12s%10s\n' "$rate" operation codec "ms median" "x none"
 for operation in push pushpull; do
   none=
-  for codec in none 1bit 2bit fp16 bf16; do
+  for codec in none 2bit fp16 bf16; do
     time=$(ms "$operation" "$codec")
     none=${none:-$time}
     printf '%-10s%-8s%12s%10s\n' "$operation" "$codec" "$time" \

@@ -209,16 +209,6 @@ void bench_codecs(Bench& bench, Stream stream) {
   const auto halves = [&] { return static_cast<std::uint16_t*>(bench.arrays().zeros(2 * n)); };
   const auto floats = [&] { return bench.arrays().random(n); };
   {
-    const DecodeOneBit::Tensor t = {floats(), codes(), n};
-    bench.measure("1bit decode, " + bench.size(), 4.125 * elements, Bench::Verdict::kNone,
-                  [&] { return launch(DecodeOneBit{}, t, nullptr, stream); });
-  }
-  {
-    const AddOneBit::Tensor t = {floats(), codes(), n};
-    bench.measure("1bit decode and add, " + bench.size(), 8.125 * elements, Bench::Verdict::kNone,
-                  [&] { return launch(AddOneBit{}, t, nullptr, stream); });
-  }
-  {
     const DecodeTwoBit::Tensor t = {floats(), codes(), n};
     bench.measure("2bit decode, " + bench.size(), 4.25 * elements, Bench::Verdict::kDemanded,
                   [&] { return launch(DecodeTwoBit{}, t, nullptr, stream); });

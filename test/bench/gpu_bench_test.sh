@@ -24,7 +24,7 @@ for name in 'sum of 2, 1 MiB each' 'sum of 4, 1 MiB each' 'sum of 8, 1 MiB each'
     'SGD-momentum, 1 MiB' 'AdamW, 1 MiB' '2bit decode, 1 MiB'; do
   row "$name" 'good|below'
 done
-for name in '2bit decode and add, 1 MiB' '1bit decode, 1 MiB' '1bit decode and add, 1 MiB' 'bf16 decode, 1 MiB' \
+for name in '2bit decode and add, 1 MiB' 'bf16 decode, 1 MiB' \
     'bf16 decode and add, 1 MiB'; do
   row "$name" -
 done

@@ -25,8 +25,6 @@
   LAUNCH(Sum<Half, 1>)              \
   LAUNCH(Add<Half>)
 #define DT_CODECS(LAUNCH)     \
-  LAUNCH(DecodeOneBit)        \
-  LAUNCH(AddOneBit)           \
   LAUNCH(DecodeTwoBit)        \
   LAUNCH(AddTwoBit)           \
   DT_HALF_CODEC(LAUNCH, Fp16) \

@@ -105,23 +105,6 @@ struct Arithmetic {
                       const AdamStep<T>& step, std::size_t n);
 };
 
-/// Gradients in one bit each. Code 1: +1, 0: -1; eight to a byte, the first element in bit 7.
-struct OneBitCodec {
-  /// residual += gradient; elements above the threshold are sent as +1, all others, NaN too, as -1;
-  /// the sent value is subtracted from the residual. Writes all one_bit_bytes(n) of `codes`, the
-  /// bits past the last element 0. The threshold is any finite number. Returns the non-finite
-  /// residuals: these stay so until the caller clears them.
-  std::size_t (*encode)(void* codes, float* residual, const float* gradient, float threshold,
-                        std::size_t n);
-  /// out = what was sent
-  void (*decode)(float* out, const void* codes, std::size_t n);
-  /// into += weight, or its negative
-  void (*decode_add)(float* into, const void* codes, float weight, std::size_t n);
-};
-
-/// The bytes of n codes of one bit: padded to 4.
-[[nodiscard]] constexpr std::size_t one_bit_bytes(std::size_t n) { return (n + 31) / 32 * 4; }
-
 /// Gradients in two bits each. Code 11: +threshold, 10: -threshold, 00: nothing; four to a byte,
 /// the first element in bits 7 and 6. The threshold is above 0.
 struct TwoBitCodec {
@@ -160,7 +143,6 @@ struct Kernels {
   SimdLevel level;
   Arithmetic<float> f32;
   Arithmetic<double> f64;
-  OneBitCodec one_bit;
   TwoBitCodec two_bit;
   HalfCodec fp16;
   HalfCodec bf16;

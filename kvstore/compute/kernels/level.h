@@ -5,7 +5,6 @@
 #include "kvstore/compute/kernels/arithmetic.h"
 #include "kvstore/compute/kernels/half.h"
 #include "kvstore/compute/kernels/kernels.h"
-#include "kvstore/compute/kernels/one_bit.h"
 #include "kvstore/compute/kernels/steps.h"
 #include "kvstore/compute/kernels/streaming.h"
 #include "kvstore/compute/kernels/two_bit.h"
@@ -45,9 +44,6 @@ constinit const Kernels DT_KERNELS = {
     .level = DT_LEVEL,
     .f32 = arithmetic_of<float>(),
     .f64 = arithmetic_of<double>(),
-    .one_bit = {.encode = encode_one_bit,
-                .decode = decode_one_bit,
-                .decode_add = decode_add_one_bit},
     .two_bit = {.encode = encode_two_bit,
                 .decode = decode_two_bit,
                 .decode_add = decode_add_two_bit},

@@ -173,7 +173,7 @@ constexpr auto encode_block = encode_plain<kPlainElements>;
 std::size_t encode_two_bit(void* codes, float* residual, const float* gradient, float threshold,
                            std::size_t n) {
   return encode_words<kEncodeElements, kWordElements, encode_block, encode_plain<kWordElements>>(
-      codes, residual, gradient, threshold, 0, n);  // zeros are not sent
+      codes, residual, gradient, threshold, n);  // zeros are not sent
 }
 
 #if defined(__AVX512BW__)

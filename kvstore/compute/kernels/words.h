@@ -24,11 +24,11 @@ void prefetch_next_page(const Loose<float>* array) {
     __builtin_prefetch(ahead + i);
 }
 
-/// Encodes whole blocks, and then words, of which the last is filled up with elements whose
-/// gradient is `padding`, which has to have the code 0. Returns the non-finite residuals.
+/// Encodes whole blocks, and then words, of which the last is filled up with zeros, whose code
+/// has to be 0. Returns the non-finite residuals.
 template <std::size_t kBlock, std::size_t kWord, auto kEncodeBlock, auto kEncodeWord>
 std::size_t encode_words(void* codes, float* residual, const float* gradient, float threshold,
-                         float padding, std::size_t n) {
+                         std::size_t n) {
   auto* words = reinterpret_cast<LooseWord*>(codes);
   auto* r = loose(residual);
   const auto* g = loose(gradient);
@@ -41,10 +41,10 @@ std::size_t encode_words(void* codes, float* residual, const float* gradient, fl
   }
   for (; i < n; i += kWord) {
     Loose<float> last_residual[kWord] = {};
-    Loose<float> last_gradient[kWord];
-    for (std::size_t k = 0; k < kWord; ++k) {
-      if (i + k < n) last_residual[k] = r[i + k];
-      last_gradient[k] = i + k < n ? g[i + k] : padding;
+    Loose<float> last_gradient[kWord] = {};
+    for (std::size_t k = 0; k < kWord && i + k < n; ++k) {
+      last_residual[k] = r[i + k];
+      last_gradient[k] = g[i + k];
     }
     bad += kEncodeWord(words + i / kWord, last_residual, last_gradient, threshold);
     for (std::size_t k = i; k < n && k < i + kWord; ++k) r[k] = last_residual[k - i];

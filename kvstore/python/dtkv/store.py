@@ -404,7 +404,7 @@ class Store:
         self._call(lambda at: self._library.dtkv_init_state(at, from_.count, from_.keys, which, from_.arrays, counts))
 
     def set_gradient_compression(self, spec: str) -> None:
-        """How gradients are sent from now on: "none", "fp16", "bf16", "1bit", "2bit threshold=0.5"."""
+        """How gradients are sent from now on: "none", "fp16", "bf16", "2bit threshold=0.5"."""
         self._call(lambda at: self._library.dtkv_set_gradient_compression(at, spec.encode()))
 
     def barrier(self) -> None:

@@ -170,8 +170,8 @@ FlagGroup measured_flags(KvOptions& o) {
        .to = one_of(o.data_auth, kDataAuths),
        .help = "what is authenticated: auto (default: the handshake inside one machine, else "
            "frames), every frame, or the handshake alone"},
-      {.name = "codec", .value = "none|1bit|2bit|fp16|bf16", .to = one_of(o.codec, kCodecs),
-       .help = "gradients are compressed: none (default), 1bit, 2bit, fp16 or bf16; with "
+      {.name = "codec", .value = "none|2bit|fp16|bf16", .to = one_of(o.codec, kCodecs),
+       .help = "gradients are compressed: none (default), 2bit, fp16 or bf16; with "
            "--transport tcp"},
       {.name = "memory", .value = "store|private", .to = one_of(o.memory, kMemories),
        .help = "gradients and results lie in memory of the store's (default) or are private, and "

@@ -146,20 +146,19 @@ std::uint64_t StoreExchange::count_wrong_total(std::uint32_t workers, std::uint3
   return wrong;
 }
 
-/// Every value is above the thresholds of 1bit and 2bit, and so is its residual. Values of 16 bits
+/// Every value is above the threshold of 2bit, and so is its residual. Values of 16 bits
 /// are accurate to the last bit of the largest value, in this round and, by the residual, in the
 /// last one.
 std::uint64_t StoreExchange::count_wrong_decoded(std::uint32_t workers, std::uint32_t round) {
-  const bool is_of_few_bits = kv::is_of_few_bits(options_.codec);
-  const float step = options_.codec == data::Codec::kOneBit ? 1 : kv::Compression().threshold;
-  const float few_bits = static_cast<float>(workers) * step;
+  const bool is_two_bit = options_.codec == data::Codec::kTwoBit;
+  const float two_bits = static_cast<float>(workers) * kv::Compression().threshold;
   const float weight = sum_of_ranks(workers);
   const float off = weight * (options_.codec == data::Codec::kFp16 ? 0.25F : 2.0F);
   std::uint64_t wrong = 0;
   for (std::size_t i = 0; i < results().size(); ++i) {
     const float have = results()[i];
     const float want = weight * value_at(i, round);
-    const bool is_it = is_of_few_bits ? have == few_bits : std::abs(have - want) <= off;
+    const bool is_it = is_two_bit ? have == two_bits : std::abs(have - want) <= off;
     wrong += is_it ? 0 : 1;
   }
   return wrong;

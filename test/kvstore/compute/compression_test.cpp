@@ -33,11 +33,9 @@ class Reference {
   }
 
   static constexpr float kThreshold = 0.75f;
-  static constexpr float kOneBitThreshold = -0.125f;
 
  private:
   [[nodiscard]] float said(float r) const {
-    if (codec_ == data::Codec::kOneBit) return r > kOneBitThreshold ? 1.0f : -1.0f;
     if (codec_ == data::Codec::kTwoBit)
       return r >= kThreshold ? kThreshold : r <= -kThreshold ? -kThreshold : 0;
     const auto& half = codec_ == data::Codec::kFp16 ? kv::kernels().fp16 : kv::kernels().bf16;
@@ -54,9 +52,7 @@ class Reference {
 };
 
 std::string spec_of(data::Codec codec) {
-  return std::string(kv::name_of(codec)) + (codec == data::Codec::kOneBit   ? " threshold=-0.125"
-                                            : codec == data::Codec::kTwoBit ? " threshold=0.75"
-                                                                            : "");
+  return std::string(kv::name_of(codec)) + (codec == data::Codec::kTwoBit ? " threshold=0.75" : "");
 }
 
 std::vector<float> gradient_of(std::size_t n, std::uint32_t worker, std::uint64_t round) {
@@ -90,17 +86,16 @@ TEST_CASE("compression: what a person writes is understood, or the wrong word na
   CHECK(kv::parse_compression("bf16")->codec == data::Codec::kBf16);
   CHECK(kv::parse_compression("2bit")->threshold == 0.5f);
   CHECK(kv::parse_compression("2bit  threshold=0.25")->threshold == 0.25f);
-  CHECK(kv::parse_compression("1bit")->codec == data::Codec::kOneBit);
-  CHECK(kv::parse_compression("1bit")->threshold == 0);
-  CHECK(kv::parse_compression("1bit threshold=-0.25")->threshold == -0.25f);
   for (const char* bad :
-       {"", "3bit", "1bit threshold=nan", "1bit threshold=-inf", "1bit threshold=", "1bit bits=1",
-        "2bit threshold=0", "2bit threshold=-1", "2bit threshold=nan", "2bit threshold=inf",
-        "2bit threshold=", "2bit threshold=0.5x", "2bit bits=2", "fp16 threshold=0.5"}) {
+       {"", "3bit", "1bit", "1bit threshold=0", "2bit threshold=0", "2bit threshold=-1",
+        "2bit threshold=nan", "2bit threshold=inf", "2bit threshold=", "2bit threshold=0.5x",
+        "2bit bits=2", "fp16 threshold=0.5"}) {
     CAPTURE(bad);
     CHECK_FALSE(kv::parse_compression(bad));
   }
   CHECK(kv::parse_compression("2bit threshold=0").error().message.find("above 0") !=
+        std::string::npos);
+  CHECK(kv::parse_compression("1bit").error().message.find("1bit is gone since 0.1.0") !=
         std::string::npos);
   CHECK(kv::parse_compression("gzip").error().message.find("'gzip'") != std::string::npos);
 }
@@ -121,35 +116,10 @@ TEST_CASE("compression: 2bit leaves out what is infinite or NaN, for one round",
   CHECK(values == std::vector<float>{0.5f, 0.5f, 0, 0.5f});
 }
 
-TEST_CASE("compression: 1bit counts what is infinite or NaN, and keeps nothing of it",
-          "[compression]") {
-  kv::GradientEncoder encoder;
-  const auto how = *kv::parse_compression("1bit");
-  const float infinity = std::numeric_limits<float>::infinity();
-  std::vector<float> gradient = {infinity, std::nanf(""), -infinity, 0.25f};
-  std::vector<float> values(4);
-  auto payload = encoder.encode(how, gradient.data(), 4, true);
-  CHECK(payload.size() == 8);
-  CHECK(kv::payload_error(how.codec, payload.data()).empty());
-  CHECK(kv::count_nonfinite(how.codec, payload.data(), 4) == 3);
-  kv::decode(how.codec, values.data(), payload.data(), 4);
-  CHECK(values == std::vector<float>{1, -1, -1, 1});
-  gradient = {0.25f, 0.25f, -0.25f, 0.25f};
-  payload = encoder.encode(how, gradient.data(), 4, true);
-  CHECK(kv::count_nonfinite(how.codec, payload.data(), 4) == 0);
-  kv::decode(how.codec, values.data(), payload.data(), 4);
-  CHECK(values == std::vector<float>{1, 1, -1, -1});
-  // A foreign payload counts at most all elements.
-  std::vector<std::byte> foreign(payload.begin(), payload.end());
-  std::fill_n(foreign.begin(), kv::kOneBitHeadBytes, std::byte{0xff});
-  CHECK(kv::count_nonfinite(how.codec, foreign.data(), 4) == 4);
-}
-
 TEST_CASE("compression: rounds of two workers are those of the reference, residuals included",
           "[compression]") {
   constexpr std::uint64_t kRounds = 6;
-  const auto codec =
-      GENERATE(data::Codec::kOneBit, data::Codec::kTwoBit, data::Codec::kFp16, data::Codec::kBf16);
+  const auto codec = GENERATE(data::Codec::kTwoBit, data::Codec::kFp16, data::Codec::kBf16);
   const bool deterministic = GENERATE(false, true);
   const bool uneven = GENERATE(false, true);
   const std::size_t n = GENERATE(1u, 15u, 5001u);
@@ -248,7 +218,6 @@ TEST_CASE(
     "compression: over TCP a gradient is a sixteenth or less, in shared memory it stays whole",
     "[compression]") {
   constexpr std::size_t kElements = 64 << 10;
-  const bool is_one_bit = GENERATE(false, true);
   const auto transport = GENERATE(kv::Transport::kTcp, kv::Transport::kSharedMemory);
   Cluster cluster(1, 1);
   Proxy proxy(cluster.server().port());
@@ -263,17 +232,15 @@ TEST_CASE(
       return bytes;
     };
     const std::size_t before = said();
-    must(store.set_gradient_compression(is_one_bit ? "1bit" : "2bit threshold=0.5"));
+    must(store.set_gradient_compression("2bit threshold=0.5"));
     std::vector<float> g(kElements, 0.75f);
     must(pushpull(store, "w", g, values, options_of(1, 0)));
     const bool is_tcp = transport == kv::Transport::kTcp;
-    const float sent = is_one_bit ? 1.0f : 0.5f;
-    expect(values[5] == (is_tcp ? sent : 0.75f), "not what was to be sent");
+    expect(values[5] == (is_tcp ? 0.5f : 0.75f), "not what was to be sent");
     // Codes, and for each of 64 chunks a header, at most 8 bytes and, under test, two tags.
     const std::size_t tags =
         data_auth_under_test() == kv::DataAuth::kFrames ? 2 * data::kTagBytes : 0;
-    const std::size_t wanted =
-        kElements / (is_one_bit ? 8 : 4) + 64 * (data::kHeaderBytes + tags + 8);
+    const std::size_t wanted = kElements / 4 + 64 * (data::kHeaderBytes + tags + 8);
     expect(!is_tcp || said() - before < wanted + 1000, "more was sent than the codes");
   });
 }
@@ -366,7 +333,7 @@ TEST_CASE("compression: residuals stay with their worker across a join and a lea
   // Worker 2 joins at epoch 1, worker 1 leaves at epoch 2; the others keep their residuals.
   constexpr std::size_t kElements = 5'001;
   constexpr std::uint64_t kRounds = 5;  // an epoch's
-  const auto codec = GENERATE(data::Codec::kOneBit, data::Codec::kTwoBit, data::Codec::kBf16);
+  const auto codec = GENERATE(data::Codec::kTwoBit, data::Codec::kBf16);
   const bool deterministic = GENERATE(false, true);
   CAPTURE(spec_of(codec), deterministic);
   const std::vector<std::vector<std::uint32_t>> members = {{0, 1}, {0, 1, 2}, {0, 2}};
@@ -404,7 +371,7 @@ TEST_CASE("compression: residuals stay with their worker across a join and a lea
           float sum = 0;
           for (const auto& one : sent) sum += one[i];
           // Three contributions of bf16 have several sums.
-          const float off = kv::is_of_few_bits(codec) || now.size() == 2 ? 0 : 1e-5f;
+          const float off = codec == data::Codec::kTwoBit || now.size() == 2 ? 0 : 1e-5f;
           expect(std::abs(values[i] - sum) <= off, "not the sum of what was sent");
         }
       }
@@ -468,7 +435,6 @@ TEST_CASE("compression: a residual that outgrows its gradients is said once per 
   play("fc1.weight", "2bit threshold=0.5", 0.001F, 400);
   play("fc1.weight", "2bit threshold=0.002", 0.001F, 400);
   play("fc1.weight", "fp16", 1, 400);
-  play("fc1.weight", "1bit", 0.01F, 400);
   // Each step adds 1 and takes 0.01 away.
   play("fc1.weight", "2bit threshold=0.01", 1, 100);
   CHECK(lines.said.empty());

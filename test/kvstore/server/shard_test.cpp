@@ -335,13 +335,12 @@ TEST_CASE("shard: a compressed payload of the wrong size or for the wrong chunk 
   ShardBench bench;
   bench.commit(1, {0, 1});
   bench.init(0, 0);
-  for (const auto codec :
-       {data::Codec::kOneBit, data::Codec::kTwoBit, data::Codec::kFp16, data::Codec::kBf16}) {
+  for (const auto codec : {data::Codec::kTwoBit, data::Codec::kFp16, data::Codec::kBf16}) {
     auto header = bench.push_header(0, 1);
     data::set_codec(header, codec);
     CHECK(data::codec_of(header) == codec);
     const auto size = static_cast<std::uint32_t>(compressed_bytes(codec, kElements));
-    CHECK(size == (codec == data::Codec::kOneBit ? 8 : codec == data::Codec::kTwoBit ? 12 : 6));
+    CHECK(size == (codec == data::Codec::kTwoBit ? 12 : 6));
     for (const std::uint32_t payload : {size, 0u, size - 1, size + 1, 12u * 4}) {
       header.payload = payload;
       CHECK(bench.shard_.check(header).has_value() == (payload == size));

@@ -55,12 +55,6 @@ template <class Format, unsigned kMost>
 bool reaches_all(const Adam<Format, kMost>& op, const typename Adam<Format, kMost>::Tensor& t) {
   return reaches_step(op, t);
 }
-bool reaches_all(const DecodeOneBit&, const DecodeOneBit::Tensor& t) {
-  return reaches(t.codes, (t.elements + 7) / 8) && reaches(t.out, t.elements);
-}
-bool reaches_all(const AddOneBit&, const AddOneBit::Tensor& t) {
-  return reaches(t.codes, (t.elements + 7) / 8) && reaches(t.into, t.elements);
-}
 bool reaches_all(const DecodeTwoBit&, const DecodeTwoBit::Tensor& t) {
   return reaches(t.codes, (t.elements + 3) / 4) && reaches(t.out, t.elements);
 }

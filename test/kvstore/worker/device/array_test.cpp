@@ -141,7 +141,6 @@ TEST_CASE("device arrays: the bits of host arrays", "[device]") {
                Case{kv::Transport::kSharedMemory, "dist_sync", "none", 2},
                Case{kv::Transport::kTcp, "dist_device_sync", "2bit threshold=0.5", 2},
                Case{kv::Transport::kSharedMemory, "dist_device_sync", "2bit threshold=0.5", 2},
-               Case{kv::Transport::kTcp, "dist_device_sync", "1bit", 2},
                Case{kv::Transport::kTcp, "dist_sync", "fp16", 2},
                Case{kv::Transport::kTcp, "dist_async", "none", 1},
                Case{kv::Transport::kSharedMemory, "dist_async", "none", 1});
