@@ -4,6 +4,7 @@ No rooms (x.h with x.cpp is one room) include each other in a circle, but for th
 
 usage: layers.py [ROOT]              each include against the rules, as file:line: reason; exit 1 if there is one
        layers.py --report [ROOT]     per folder: files, lines, longest chain of includes, project headers reached
+       layers.py --picture           the folders, a line a layer, as ARCHITECTURE.md has them between two marks
        layers.py --self-test         shows that each rule finds what breaks it
 
 core and kvstore/protocol are pure (core/base/result.cpp's abort with a message aside): the standard library without
@@ -77,9 +78,6 @@ CIRCLES = {
     "io/job/flags io/job/master_folders io/job/spec":
         "a spec is read and written by the rows of its flags, which set the spec's members; its default folders and the"
         " master's folders share home_dir and make_private_dir, which stand in spec.h",
-    "kvstore/bench/contender kvstore/bench/device_tensors kvstore/bench/measure kvstore/bench/options kvstore/bench/peers"
-    " kvstore/bench/raw_copies kvstore/bench/raw_exchange kvstore/bench/scaling":
-        "contenders take the options, whose --help and checks ask the contenders for their names and limits",
     "kvstore/compute/reduce kvstore/compute/typed_sum": "reduce() takes its Reduction, declared beside it, to the typed one",
     "kvstore/server/listener kvstore/server/server": "ServerOptions, which a listener reads, are declared with their Server",
     "kvstore/worker/calls kvstore/worker/client kvstore/worker/failover kvstore/worker/key_init kvstore/worker/member_state"
@@ -89,8 +87,8 @@ CIRCLES = {
     "launcher/backend/ssh/connect launcher/backend/ssh/pool launcher/backend/ssh/ssh":
         "SshLimits, which connections and pool read, are declared with the SshBackend",
     "launcher/cli/options launcher/cli/placement": "placement reads the Options, and plan() in options.cpp asks for placement",
-    "supervisor/agent_reports supervisor/checkpoint_keeper supervisor/host_links supervisor/prepare_runs"
-    " supervisor/process_facts":
+    "supervisor/hosts/checkpoint_keeper supervisor/hosts/links supervisor/hosts/prepare_runs supervisor/hosts/process_facts"
+    " supervisor/hosts/reports":
         "an attach goes from the links by the reports to what runs on the host, each of which sends by the links",
 }
 
@@ -126,6 +124,34 @@ def is_allowed(folder, name):
         if may in (target, name) or may.endswith("/*") and target.startswith(may[:-1]):
             return True
     return False
+
+
+def picture():
+    """The table drawn: each folder as low as it can stand above all that it may include something of."""
+    layers = {}
+
+    def layer(folder):
+        if folder not in layers:
+            layers[folder] = 0
+            may = MAY[folder].split()
+            layers[folder] = 1 + max((layer(other) for other in MAY if other != folder and (
+                is_allowed(folder, other + "/any.h") or any(m.endswith(".h") and os.path.dirname(m) == other for m in may))), default=0)
+        return layers[folder]
+
+    rows = [["", *TOP]] + [[str(number)] + [
+        ", ".join(folder[len(top) + 1:] or top for folder in MAY if folder.split("/")[0] == top and layer(folder) == number)
+        for top in TOP] for number in range(1, 1 + max(map(layer, MAY)))]
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return "".join("    " + "  ".join(map(str.ljust, row, widths)).rstrip() + "\n" for row in rows)
+
+
+MARKS = ("<!-- layers.py --picture -->\n\n", "\n<!-- end of the picture -->\n")
+
+
+def reasons_of_picture(text):
+    """Yields what is wrong with the picture in the text of ARCHITECTURE.md."""
+    if picture().join(MARKS) not in text:
+        yield f"not the picture of the table: put the output of scripts/layers.py --picture between {' and '.join(map(str.strip, MARKS))}"
 
 
 def reasons(path, text, exists):
@@ -230,6 +256,10 @@ def check(root):
     if not files:
         sys.exit(f"layers: no sources under {root}")
     bad = 0
+    with open(os.path.join(root, "ARCHITECTURE.md"), encoding="utf-8") as file:
+        for reason in reasons_of_picture(file.read()):
+            bad += 1
+            print(f"ARCHITECTURE.md: {reason}")
     for path, text in files.items():
         for number, reason in reasons(path, text, lambda name: os.path.exists(os.path.join(root, name))):
             bad += 1
@@ -293,6 +323,12 @@ CIRCLE_CASES = [
 
 def self_test():
     bad = 0
+    drawn = picture().join(MARKS)
+    for text, count in (("# A\n" + drawn + "end", 0), (picture(), 1), (drawn.replace(" base", " basis"), 1), ("", 1),
+                        (drawn.replace(MARKS[1], "    99\n" + MARKS[1]), 1), (drawn.replace(" 2 ", " 3 "), 1)):
+        if len(list(reasons_of_picture(text))) != count:
+            bad += 1
+            print(f"layers: {count} reasons were wanted for the picture {text!r}")
     for path, line, part in CASES:
         found = [reason for _, reason in reasons(path, line, lambda name: "/" in name)]
         if (len(found) != 1 or part not in found[0]) if part else found:
@@ -371,6 +407,8 @@ def main():
         return self_test()
     if "--report" in sys.argv:
         return report(root)
+    if "--picture" in sys.argv:
+        return print(picture(), end="")
     return check(root)
 
 

@@ -80,9 +80,13 @@ def files():
     return sorted(n for n in names if os.path.isfile(os.path.join(ROOT, n)))
 
 
+def read(name):
+    with open(os.path.join(ROOT, name), encoding="utf-8") as file:
+        return file.read()
+
+
 def project_version():
-    with open(os.path.join(ROOT, "CMakeLists.txt"), encoding="utf-8") as file:
-        return re.search(r"^project\(.* VERSION ([\d.]+)", file.read(), re.M)[1]
+    return re.search(r"^project\(.* VERSION ([\d.]+)", read("CMakeLists.txt"), re.M)[1]
 
 
 def reasons_of_sleeps(code, raw):
@@ -158,6 +162,77 @@ def all_reasons(name, text, raw, version):
         yield len(raw), "no newline at the end"
 
 
+MOST_ROOMS = 9
+
+
+def reasons_of_rooms(names, read):
+    """Yields (file, line, reason): rooms (x.h with x.cpp is one) that no README between their folder and the top names; names
+    at the beginning of a README's row or item that are nothing there; rows and items with more than MOST_ROOMS rooms.
+
+    A name is in backquotes: a path from the README's folder, or from the folder that its row, item or section is about. A
+    row, an item and a paragraph, with all up to the next such one, are about the folder that they begin with; so is what
+    follows a heading. "Here" begins a paragraph about the README's own folder.
+    """
+    names = {name for name in names if name.startswith((*LIBRARIES, "trainer/"))}
+    rooms = {os.path.splitext(name)[0]: name for name in sorted(names)
+             if name.endswith((*CPP, ".py")) and not name.endswith("/__init__.py")}
+    folders = {name[:slash.start()] for name in names for slash in re.finditer("/", name)}
+    named = set()
+    for readme in sorted(name for name in names if name.endswith("/README.md")):
+        top = section = place = os.path.dirname(readme)
+        text = re.sub(r"^```.*?^```", lambda code: "\n" * code[0].count("\n"), read(readme), flags=re.M | re.S)
+        here, before = set(), ""
+
+        def find(word):
+            for folder in (place, section, top):
+                path = os.path.normpath(os.path.join(folder, word))
+                if path in folders or path in rooms or path in names:
+                    return path
+            return None
+
+        for number, line in enumerate(text.splitlines(), 1):
+            heading = re.match(r"#+ `?(.*?)/?`?$", line)
+            head = re.match(r"\|([^|]*)\||- ((?:\[?`[^`]*`(?:\]\([^)]*\))?(?:, | and )?)*)", line)
+            if heading or line.startswith("Here") and not before:
+                section = os.path.join(top, heading[1]) if heading and os.path.join(top, heading[1]) in folders else top
+            if heading or head or not before:
+                place, here = section, set()
+            first = re.findall(r"`([\w./]+)`", (head[1] or head[2] or "") if head else "" if before else line.split(" ")[0])
+            if first and find(first[0]) in folders:
+                place = find(first[0])
+                section = section if head else place
+            for word in first if head else ():
+                if not find(word):
+                    yield readme, number, f"{word} is no room, folder or file of {place}"
+            found = {os.path.splitext(path)[0] for path in map(find, re.findall(r"`([\w./]+)`", line)) if path in rooms or path in names}
+            named |= {room for room in found if room.startswith(top + "/")}
+            here |= found
+            if line.startswith(("|", "- ", "  ")) and len(here) > MOST_ROOMS >= len(here - found):
+                yield readme, number, f"{len(here)} rooms in one row or item: a line for each, or for a few that belong together"
+            before = line
+    for room in sorted(set(rooms) - named):
+        yield rooms[room], 1, "no README from here to the top names this room: say in a line what it owns"
+
+
+# Files, each with its text; what is wrong in them, in their order.
+ROOM_CASES = [
+    ({"io/README.md": "- `fd` descriptors\n- [`job/`](x) a job: `spec`", "io/fd.h": "", "io/fd.cpp": "", "io/job/spec.h": ""}, []),
+    ({"io/README.md": "fd, spec\n```\n`fd`\n```", "io/fd.h": ""}, ["io/fd.h:1: no README"]),
+    ({"io/README.md": "see `job/spec` and `core/a`", "io/job/spec.py": "", "core/a.cu": ""}, ["core/a.cu:1: no README"]),
+    ({"io/README.md": "- `job/spec.h`", "io/job/README.md": "none", "io/job/spec.h": "", "io/spec.h": ""}, ["io/spec.h:1: no README"]),
+    ({"io/README.md": "# io\n\n## job\n\n`spec`\n\n## Else\n\n`fd`", "io/fd.h": "", "io/job/spec.h": "", "io/job/fd.h": ""},
+     ["io/job/fd.h:1: no README"]),
+    ({"io/README.md": "`job/`: a job\n\n| room | owns |\n|---|---|\n| `fd` | x |\n\nHere: `spec`", "io/spec.h": "", "io/job/fd.h": "",
+      "io/job/spec.h": ""}, ["io/job/spec.h:1: no README"]),
+    ({"io/README.md": "| `fd`, `pipe` | `no_name` |\n| `job/` | `fd` |\n| `job/fd`, `io/fd` | |", "io/fd.h": "", "io/job/fd.h": ""},
+     ["io/README.md:1: pipe is no", "io/README.md:3: io/fd is no"]),
+    ({"io/README.md": "- `fd`, `gone.h` descriptors, `Fd`\n- a `Thing`", "io/fd.h": ""}, ["io/README.md:1: gone.h is no"]),
+    ({"io/README.md": "- `a`: " + ", ".join(f"`r{n}`" for n in range(5)) + "\n  " + ", ".join(f"`r{n}`" for n in range(5, 9)),
+      "io/a.h": "", **{f"io/r{n}.h": "" for n in range(9)}}, ["io/README.md:2: 10 rooms"]),
+    ({"test/a.h": "", "kvstore/x/__init__.py": "", "kvstore/x/README.md": ""}, []),
+]
+
+
 # A person reads the first screen in a minute, and sees there whether it is for him.
 FIRST_SCREEN = ("pip install", "GPU", "Python", "PyTorch", "Debian", "Apache-2.0", "![")
 MOST_README = {"lines": 100, "rows of figures": 5}
@@ -178,8 +253,8 @@ def reasons_of_readme(text):
 # Headers of production whose name stands more than once, and how often. No other one may come; who renames one takes it out.
 SAME_NAME = {
     "check.h": 2, "clean.h": 2, "client.h": 2, "command.h": 3, "environment.h": 3, "event_log.h": 2, "exec.h": 2, "flags.h": 2,
-    "gate.h": 2, "half.h": 2, "listener.h": 2, "messages.h": 2, "options.h": 3, "report.h": 2, "request.h": 2, "server.h": 2,
-    "steps.h": 2, "stream.h": 2, "ways.h": 3,
+    "half.h": 2, "listener.h": 2, "messages.h": 2, "options.h": 2, "request.h": 2, "server.h": 2,
+    "steps.h": 2, "ways.h": 3,
 }
 
 
@@ -259,6 +334,11 @@ CASES = [
 
 
 def self_test():
+    for texts, wanted in ROOM_CASES:
+        found = [f"{name}:{number}: {reason}" for name, number, reason in reasons_of_rooms(texts, texts.get)]
+        if len(found) != len(wanted) or not all(map(str.startswith, found, wanted)):
+            print(f"{texts}: {wanted} was wanted, not {found}")
+            return True
     readme = " ".join(FIRST_SCREEN) + "\n"
     for text, count in ((readme, 0), ("\n" * 45 + readme, len(FIRST_SCREEN)), (readme + "\n" * 100, 1),
                         (readme + "| | x |\n|---|---|\n" + "| a | 1 |\n" * 5, 0), (readme + "|---|---|\n" + "| a | 1 |\n" * 7, 1)):
@@ -298,6 +378,9 @@ def main():
     for name, reason in reasons_of_names(names, SAME_NAME):
         bad += 1
         print(f"{name}:1: {reason}")
+    for name, number, reason in reasons_of_rooms(files(), read):
+        bad += 1
+        print(f"{name}:{number}: {reason}")
     print(f"tidy: {count} files, {bad} against the rules")
     return bool(bad)
 
