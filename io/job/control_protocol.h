@@ -9,8 +9,8 @@
 ///     {"op":"grow","slots":N,"asked":M} -> {"ok":true,"log","agent","excluded":[node...]}: N more
 ///                                         workers may be asked for beside M that are; for dtctl
 ///     {"op":"fleet","from":N,"deadline_s":T,"report":"JSON"} -> what the job wishes of holders
-///                                         (supervisor/control/fleet_requests.h), as soon as it is to be
-///                                         looked at, after T in any case; for dtfleet
+///                                         (supervisor/control/fleet_requests.h), as soon as it is
+///                                         to be looked at, after T in any case; for dtfleet
 ///     {"op":"leave","host":"h","deadline_s":120,"why":"text","cancel":false}
 ///                                      -> {"ok":true,"note":"what becomes of it"}; the host goes
 ///                                         away, without "deadline_s" at no known time, without

@@ -36,9 +36,9 @@ struct LockHolder {
 
 /// Whether the holder, seen from `me`, is surely gone. With the same view (same_boot): it has no
 /// process with that pid and start time, or is of the same job, whose journal's lock
-/// (supervisor/files/journal_file.h) whoever asks has. In another boot: host name and machine id, which
-/// must be there, say that it was an earlier one of this very machine. Nothing can be seen of any
-/// other.
+/// (supervisor/files/journal_file.h) whoever asks has. In another boot: host name and machine id,
+/// which must be there, say that it was an earlier one of this very machine. Nothing can be seen of
+/// any other.
 [[nodiscard]] bool is_stale(const LockHolder& holder, const LockHolder& me);
 
 }  // namespace dt::io

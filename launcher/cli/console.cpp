@@ -19,10 +19,10 @@
 #include "io/notice_signals.h"
 #include "io/stop_signals.h"
 #include "io/task_group.h"
-#include "launcher/job_programs.h"
-#include "launcher/supervisor_process.h"
 #include "launcher/cli/terminal.h"
+#include "launcher/job_programs.h"
 #include "launcher/shell_word.h"
+#include "launcher/supervisor_process.h"
 
 namespace dt::launcher {
 namespace {

@@ -8,6 +8,7 @@
 #include "core/job/host_table.h"
 #include "core/job/job.h"
 #include "core/job/membership.h"
+#include "core/job/notices.h"
 #include "core/launch/holders.h"
 #include "io/clock.h"
 #include "io/subprocess.h"

@@ -8,9 +8,9 @@
 
 #include "core/base/time.h"
 #include "io/asio.h"
+#include "supervisor/context/supervisor_context.h"
 #include "supervisor/control/changes.h"
 #include "supervisor/control/request.h"
-#include "supervisor/context/supervisor_context.h"
 
 namespace dt::supervisor {
 

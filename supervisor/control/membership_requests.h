@@ -7,9 +7,9 @@
 
 #include "core/base/result.h"
 #include "core/files/hosts.h"
-#include "supervisor/control/request.h"
-#include "supervisor/control/host_worker_editor.h"
 #include "supervisor/context/supervisor_context.h"
+#include "supervisor/control/host_worker_editor.h"
+#include "supervisor/control/request.h"
 
 namespace dt::supervisor {
 

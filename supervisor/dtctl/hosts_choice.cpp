@@ -6,10 +6,10 @@
 #include <set>
 
 #include "io/job/flags.h"
-#include "launcher/placement/allocation_probe.h"
-#include "launcher/placement/hosts_file.h"
 #include "launcher/cli/placement.h"
 #include "launcher/last_job.h"
+#include "launcher/placement/allocation_probe.h"
+#include "launcher/placement/hosts_file.h"
 
 namespace dt::supervisor {
 namespace {

@@ -7,11 +7,11 @@
 #include <filesystem>
 #include <set>
 
+#include "io/job/lock_holder.h"
 #include "io/job/master_folders.h"
 #include "io/job/spec.h"
 #include "io/read_file.h"
 #include "launcher/prune.h"
-#include "io/job/lock_holder.h"
 
 namespace dt::supervisor {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "core/base/result.h"
 #include "core/job/events.h"
-#include "supervisor/files/journal_file.h"
 #include "supervisor/context/supervisor_context.h"
+#include "supervisor/files/journal_file.h"
 #include "supervisor/volume/change_log_file.h"
 #include "supervisor/volume/event_files.h"
 #include "supervisor/volume/job_lock.h"

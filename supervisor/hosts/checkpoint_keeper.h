@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "supervisor/hosts/checkpoint_place.h"
 #include "supervisor/context/supervisor_context.h"
+#include "supervisor/hosts/checkpoint_place.h"
 
 namespace dt::supervisor {
 

@@ -15,6 +15,7 @@
 #include "io/task_group.h"
 #include "launcher/host_address.h"
 #include "supervisor/hosts/reports.h"
+#include "supervisor/volume/client.h"
 
 namespace dt::supervisor {
 

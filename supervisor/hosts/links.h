@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "launcher/backend/backend.h"
-#include "supervisor/hosts/agent_connection.h"
 #include "supervisor/context/supervisor_context.h"
+#include "supervisor/hosts/agent_connection.h"
 
 namespace dt::supervisor {
 

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "core/job/job.h"
-#include "supervisor/hosts/reports.h"
 #include "supervisor/hosts/links.h"
 #include "supervisor/hosts/process_facts.h"
+#include "supervisor/hosts/reports.h"
 #include "supervisor/volume/output.h"
 
 namespace dt::supervisor {

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "io/clock.h"
-#include "supervisor/hosts/checkpoint_keeper.h"
 #include "supervisor/control/pulse.h"
 #include "supervisor/files/error_file.h"
+#include "supervisor/hosts/checkpoint_keeper.h"
 #include "supervisor/hosts/links.h"
 #include "supervisor/hosts/prepare_runs.h"
 #include "supervisor/volume/output.h"

@@ -9,8 +9,8 @@
 
 #include "core/protocol/control_messages.h"
 #include "core/protocol/gpu_health.h"
-#include "supervisor/control/status.h"
 #include "supervisor/context/supervisor_context.h"
+#include "supervisor/control/status.h"
 
 namespace dt::supervisor {
 

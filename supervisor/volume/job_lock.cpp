@@ -99,14 +99,15 @@ awaitable<Result<bool>> take_job_lock(VolumeClient& volume, std::string job_dir,
 }
 
 awaitable<Result<std::optional<io::LockHolder>>> job_lock_holder(VolumeClient& volume,
-                                                             std::string job_dir) {
+                                                                 std::string job_dir) {
   auto text = co_await volume.read(lock_path(job_dir));
   if (!text) co_return tl::unexpected(text.error());
   if (!*text) co_return std::nullopt;
   co_return io::lock_from_json(**text);
 }
 
-awaitable<Result<void>> drop_job_lock(VolumeClient& volume, std::string job_dir, io::LockHolder me) {
+awaitable<Result<void>> drop_job_lock(VolumeClient& volume, std::string job_dir,
+                                      io::LockHolder me) {
   const std::string path = lock_path(job_dir);
   auto text = co_await volume.read(path);
   if (!text) co_return tl::unexpected(text.error());

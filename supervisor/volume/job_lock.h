@@ -17,15 +17,16 @@ class VolumeClient;
 /// cannot be observed from here, kDenied with the holder and the remedy; trouble with the volume is
 /// never kDenied. `by_force` takes it from a holder that cannot be observed; the result is true
 /// then, and the caller must give that holder time to notice.
-io::awaitable<Result<bool>> take_job_lock(VolumeClient& volume, std::string job_dir, io::LockHolder me,
-                                          bool by_force = false);
+io::awaitable<Result<bool>> take_job_lock(VolumeClient& volume, std::string job_dir,
+                                          io::LockHolder me, bool by_force = false);
 
 /// The holder of the lock; nullopt: there is none. An error: it cannot be read or understood now.
 io::awaitable<Result<std::optional<io::LockHolder>>> job_lock_holder(VolumeClient& volume,
-                                                                 std::string job_dir);
+                                                                     std::string job_dir);
 
 /// Removes the lock if it is this holder's.
-io::awaitable<Result<void>> drop_job_lock(VolumeClient& volume, std::string job_dir, io::LockHolder me);
+io::awaitable<Result<void>> drop_job_lock(VolumeClient& volume, std::string job_dir,
+                                          io::LockHolder me);
 
 /// Moves host_worker, host_worker_log and events.jsonl of an earlier job to `.dtlaunch/<its name>/`
 /// (named by the pointer file, else after the new job); files that are there already are only

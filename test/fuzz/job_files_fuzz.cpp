@@ -11,8 +11,8 @@
 #include <string>
 
 #include "io/job/job_pointer.h"
-#include "io/job/spec.h"
 #include "io/job/lock_holder.h"
+#include "io/job/spec.h"
 #include "test/fuzz/target.h"
 
 using namespace dt;

@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "io/job/spec.h"
 #include "io/job/lock_holder.h"
+#include "io/job/spec.h"
 #include "test/supervisor/loop.h"
 
 using namespace dt;
