@@ -1,4 +1,4 @@
-# timeout=120
+# timeout=120 cost=18
 # What others build on stays as it is: the names of options and of variables, what bare dtlaunch answers (bare.txt), the
 # console's first lines, host_worker_log, and the fields of `dtctl status --json`, of events and of answers on the control
 # socket. Each is compared with a file in test/contracts; DT_REWRITE=1 writes them: commit only what you mean to promise.
@@ -10,6 +10,19 @@ golden() {  # NAME: what stands in $T/NAME is what stands in the golden file
   if [ -n "${DT_REWRITE-}" ]; then cp "$T/$1" "$GOLDEN/$1"; fi
   diff -u "$GOLDEN/$1" "$T/$1" || fail "test/contracts/$1 promises something else"
 }
+
+# Beside this test's quiet job run two in which all happens that a status tells of. In $T/waits the workers come to wait for
+# each other, and a host refuses connections; $T/faults is for the rest, first for a worker that is stopped.
+cp "$DT_BUILD/test/fake_nvml/fake_nvml.so" "$T/libnvidia-ml.so.1"
+beside() { # NAME SCRIPT WORD OPTIONS...: such a job in $T/NAME
+  mkdir "$T/$1"
+  dtlaunch --job-dir "$T/$1" --detach -n 2 -s 1 --elastic-training-enabled "${@:4}" \
+    "$PYTHON" "$DT_SOURCE/test/e2e/python/$2.py" "$3" >"$T/$1.out" 2>&1 || fail "$(output "$1")"
+}
+beside faults slow L0 --env NVML_LIBRARY="$T/libnvidia-ml.so.1"
+echo localhost via=local >"$T/hosts"
+beside waits orders order -H "$T/hosts" --ssh-config none
+echo 127.0.0.1:1 >>"$T/waits/host_worker"
 
 for program in dtlaunch dtctl dtserver dtsupervisor dtfleet dtagent dttrain dtgpucheck; do
   [ -x "$DT_BIN/$program" ] || { grep "^$program " "$GOLDEN/options.txt" >>"$T/options.txt"; continue; }
@@ -48,7 +61,7 @@ for process in worker newcomer server; do
 done
 golden environment.txt
 
-# The paths of all values of a JSON document; of an object that is null at times, those inside it.
+# The paths of all values of JSON documents, one a line; of an object that is null at times, those inside it.
 cat >"$T/paths.py" <<'EOT'
 import json, sys
 def walk(value, path):
@@ -60,12 +73,13 @@ def walk(value, path):
             yield from walk(item, path + "[]")
     else:
         yield path + "[]" * isinstance(value, list)
-paths = set(walk(json.load(sys.stdin), sys.argv[1]))
+paths = {path for line in sys.stdin for path in walk(json.loads(line), sys.argv[1])}
 print("\n".join(sorted(p for p in paths if not any(q.startswith(p + ".") for q in paths))))
 EOT
-python3 "$T/paths.py" status <"$T/status.json" | grep -v '^status.goodput.lost_s\.' | sed 's/\.\(stalls\|values\)\..*/.\1/' |
-  sort -u >"$T/status.txt"
-golden status.txt
+cd "$T/faults"
+awaits '.workers[id=0].values.step>=0'
+kill -STOP "$(pid_of workers 0)"
+cd "$JOB"
 
 # The control socket itself: frames of a length, a kind and a text that is JSON.
 cat >"$T/ask.py" <<'EOT'
@@ -105,4 +119,26 @@ grep -oE 'INFO (Created|Launching) .*' "$T/job.out" | sed "s|$JOB|JOB|" | sort |
 golden console.txt
 sed -E 's/[0-9]{19}$/NANOSECONDS/' host_worker_log >"$T/host_worker_log.txt"
 golden host_worker_log.txt
+
+# with CONDITION...: the job's status once they hold is one of those with all fields.
+with() { awaits "$@" && dtctl status --json >>"$T/status.json"; }
+cd "$T/faults"
+with '.workers[id=0].stalls!=null'
+kill -CONT "$(pid_of workers 0)"
+cd "$T/waits"
+echo 'no host at all' >>host_worker
+with '.standstill!=null' '.workers[id=0].waits!=null' '.hosts[host=127.0.0.1:1].check=reach' '.file.refused!=null'
+dtctl stop --force >/dev/null
+cd "$T/faults"
+port=$(dtctl status --json | sed -E 's/.*"port":([0-9]+).*/\1/')
+echo 'a stranger, who says more than a greeting has' >"/dev/tcp/127.0.0.1/$port"
+python3 "$T/ask.py" '{"op":"fleet","report":"{\"text\":\"1 asked for\"}"}' >/dev/null
+with '.balance!=null' '.gpus[index=1].busy_percent=93' '.kept_out.length>0' '.fleet!=null' 'checkpoint>=1'
+kill -STOP "$(pid_of workers 0)" "$(pid_of workers 1)"
+kill -KILL "$(pids_of servers)"
+for words in '' '--in 1h'; do dtctl leave localhost $words >/dev/null; done
+with '.rolling_back!=null' '.hosts[host=localhost].leaving!=null' '.leaving!=null'
+dtctl stop --force >/dev/null
+python3 "$T/paths.py" status <"$T/status.json" | sed -E 's/\.(lost_s|values)\..*/.\1.*/' | sort -u >"$T/status.txt"
+golden status.txt
 expect_nothing_left

@@ -18,9 +18,10 @@ def arrays():
     w = np.zeros(1000, np.float32)
     kv.init({"w": w})
     for view in kv.epochs(1000):
-        for step in range(100):
+        for step in range(40):
             one_is_slow(view.rank)
             kv.pushpull("w", w, step=step)
+            kv.report(step=step)
 
 
 def torch_at(level):
