@@ -1,4 +1,4 @@
-# timeout=120
+# timeout=120 nightly
 # The only worker is killed: a new one begins the interrupted epoch again and the job ends well.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"

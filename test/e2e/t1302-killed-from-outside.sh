@@ -1,4 +1,4 @@
-# timeout=120
+# timeout=120 nightly
 # The same on one machine with the user's kill, until restarts are used up: then the worker stays out, by
 # name, and the job continues without it.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,4 @@
-# timeout=120 cost=5
+# timeout=120 cost=5 nightly
 # A server is killed under the example of a user's program: its workers go on from the checkpoint.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
