@@ -43,11 +43,11 @@ void read_spec(const std::string& text) {
 }
 
 void read_lock(const std::string& text) {
-  const auto holder = supervisor::lock_from_json(text);
+  const auto holder = io::lock_from_json(text);
   if (!holder) return;
-  DT_CHECK(supervisor::lock_from_json(to_json(*holder)) == *holder,
+  DT_CHECK(io::lock_from_json(to_json(*holder)) == *holder,
            "a lock that changes when it is written again");
-  (void)is_stale(*holder, supervisor::this_process("job"));
+  (void)is_stale(*holder, io::this_process("job"));
 }
 
 }  // namespace
