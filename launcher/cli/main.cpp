@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -209,6 +210,8 @@ std::string lacking_package(const io::JobSpec& spec) {
 
 /// After a stop that was asked for, how the job goes on; returns the exit code.
 int tell_way_on(const io::JobSpec& spec, int exit_code) {
+  // The job has ended: the same order by another way, a moment later, does not change that.
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::signal(number, SIG_IGN);
   if ((exit_code == kExitInterrupted || exit_code == kExitHostsGone) && can_go_on(spec))
     print_line("go on: dtlaunch --resume " + shell_word(spec.job_dir));
   return exit_code;

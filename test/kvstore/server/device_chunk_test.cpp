@@ -74,7 +74,7 @@ class Script {
     options_.refuse_nonfinite = draw(6) == 0;
     optimizer_ = optimizers[draw(7)];
     if (is_compressible(dtype_, is_auxiliary_) && draw(2) == 0)
-      codec_ = static_cast<data::Codec>(1 + draw(4));
+      codec_ = static_cast<data::Codec>(1 + draw(3));
     reduce_ = static_cast<data::Reduce>(draw(6) == 0 ? 1 + draw(2) : 0);
     keeps_answers_ = draw(2) == 0;
   }
