@@ -16,6 +16,11 @@ inline void add_stop_signals(boost::asio::signal_set& signals) {
     signals.add(SIGHUP);
 }
 
+/// For a program whose end is decided.
+inline void ignore_stop_signals() {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::signal(number, SIG_IGN);
+}
+
 /// For a program that outlives every terminal.
 inline void ignore_hangup() { ::signal(SIGHUP, SIG_IGN); }
 

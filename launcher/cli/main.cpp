@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -25,6 +24,7 @@
 #include "io/job/control_protocol.h"
 #include "io/job/master_folders.h"
 #include "io/log.h"
+#include "io/stop_signals.h"
 #include "io/subprocess.h"
 #include "io/volume_answers.h"
 #include "launcher/bundle_use.h"
@@ -211,7 +211,7 @@ std::string lacking_package(const io::JobSpec& spec) {
 /// After a stop that was asked for, how the job goes on; returns the exit code.
 int tell_way_on(const io::JobSpec& spec, int exit_code) {
   // The job has ended: the same order by another way, a moment later, does not change that.
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::signal(number, SIG_IGN);
+  io::ignore_stop_signals();
   if ((exit_code == kExitInterrupted || exit_code == kExitHostsGone) && can_go_on(spec))
     print_line("go on: dtlaunch --resume " + shell_word(spec.job_dir));
   return exit_code;
