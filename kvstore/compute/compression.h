@@ -21,7 +21,7 @@ namespace dt::kv {
 /// The user's setting.
 struct Compression {
   data::Codec codec = data::Codec::kNone;
-  float threshold = 0.5f;  ///< Of 2bit, above 0.
+  float threshold = 0.5f;  ///< What a 2bit code adds or takes; above 0.
 };
 
 /// "none", "2bit threshold=0.5" (or "2bit"), "fp16", "bf16".

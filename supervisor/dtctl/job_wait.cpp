@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kLook = 100ms;  ///< Between looks for a supervisor that does not answer.
 /// At least between two looks at a job: one that changes all the time costs no processor.
-constexpr auto kPause = 10ms;  // tidy: allow (a pace: each change is told)
+constexpr auto kPause = 10ms;  // tidy: allow (it limits how often the supervisor is asked)
 
 }  // namespace
 

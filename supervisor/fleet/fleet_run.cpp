@@ -143,7 +143,7 @@ awaitable<Result<bool>> FleetRun::look(Duration wait) {
   if (waited->may_rest) co_return true;
   auto listed = SlurmQueue(job_).list();
   trouble_ = listed ? std::string() : listed.error().message;
-  // At the end of a job for which Slurm never showed a holder here, Slurm may be gone altogether.
+  // The job ends, and Slurm has not once shown its queue: there may be none to wait for.
   if (!listed) co_return waited->job.lets_go && !has_listed_;
   has_listed_ = true;
   if (*listed != holders_) is_changed_ = true;
