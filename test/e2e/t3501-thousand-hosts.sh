@@ -1,4 +1,4 @@
-# timeout=1800 cost=600 nightly
+# timeout=1800 cost=600 alone nightly
 # A thousand hosts, all on one sshd: each gets its worker, the supervisor stays small, and nothing is left. With 20 that
 # refuse connections a command, and a job's workers, run on the 980 others, nothing of the job stays there, and both times
 # the 20 are named.
