@@ -13,15 +13,15 @@ namespace dt::io {
 // versions.
 namespace nvml_h {
 
-using Status = int;
+using NvmlStatus = int;
 using Count = unsigned long long;
-constexpr Status kSuccess = 0;
-constexpr Status kNotSupported = 3;
-constexpr Status kInsufficientSize = 7;
-constexpr Status kDriverNotLoaded = 9;
-constexpr Status kTimeout = 10;
-constexpr Status kGpuIsLost = 15;
-constexpr Status kResetRequired = 16;
+constexpr NvmlStatus kSuccess = 0;
+constexpr NvmlStatus kNotSupported = 3;
+constexpr NvmlStatus kInsufficientSize = 7;
+constexpr NvmlStatus kDriverNotLoaded = 9;
+constexpr NvmlStatus kTimeout = 10;
+constexpr NvmlStatus kGpuIsLost = 15;
+constexpr NvmlStatus kResetRequired = 16;
 
 using Device = void*;
 using EventSet = void*;
@@ -60,10 +60,12 @@ class Call {
   }
   [[nodiscard]] bool is_there() const { return function_ != nullptr; }
   /// kNotSupported if there is no such function.
-  Status operator()(Args... args) const { return function_ ? function_(args...) : kNotSupported; }
+  NvmlStatus operator()(Args... args) const {
+    return function_ ? function_(args...) : kNotSupported;
+  }
 
  private:
-  using Function = Status (*)(Args...);
+  using Function = NvmlStatus (*)(Args...);
   Function function_;
 };
 
@@ -77,13 +79,13 @@ struct Nvml::Library {
     if (is_open) (void)shutdown();
     ::dlclose(handle);
   }
-  [[nodiscard]] std::string words(Status status) const {
+  [[nodiscard]] std::string words(NvmlStatus status) const {
     const char* text = error_string ? error_string(status) : nullptr;
     return text ? text : fmt::format("NVML's error {}", status);
   }
   void ask(Device device, GpuReport& report) const {
     // One answer that the GPU is lost or needs a reset is enough.
-    const auto answered = [&](Status status) {
+    const auto answered = [&](NvmlStatus status) {
       if (status == kGpuIsLost || status == kResetRequired) report.unanswered = words(status);
       return status == kSuccess;
     };
@@ -103,7 +105,7 @@ struct Nvml::Library {
     if (answered(ecc_errors(device, kUncorrected, kEver, &errors))) report.ecc_ever = errors;
     for (const int cause : kRetirementCauses) {
       unsigned pages = 0;
-      const Status status = retired_pages(device, cause, &pages, nullptr);
+      const NvmlStatus status = retired_pages(device, cause, &pages, nullptr);
       if (status == kInsufficientSize || answered(status))
         report.retired_pages = report.retired_pages.value_or(0) + pages;
     }
@@ -121,8 +123,8 @@ struct Nvml::Library {
 
   void* const handle;
   bool is_open = false;  ///< Between init and shutdown.
-  const char* (*const error_string)(Status) =
-      reinterpret_cast<const char* (*)(Status)>(::dlsym(handle, "nvmlErrorString"));
+  const char* (*const error_string)(NvmlStatus) =
+      reinterpret_cast<const char* (*)(NvmlStatus)>(::dlsym(handle, "nvmlErrorString"));
   Call<> init{handle, "nvmlInit_v2", "nvmlInit"};
   Call<> shutdown{handle, "nvmlShutdown"};
   Call<unsigned*> count{handle, "nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"};
@@ -170,7 +172,7 @@ Result<std::unique_ptr<Nvml>> Nvml::open(const std::string& library) {
   auto opened = std::make_unique<Library>(handle);
   if (!opened->init.is_there() || !opened->count.is_there() || !opened->by_index.is_there())
     return fail(ErrorKind::kIo, "{} is no NVML, or too old", path);
-  const Status status = opened->init();
+  const NvmlStatus status = opened->init();
   if (status != kSuccess) {
     const auto kind = status == kDriverNotLoaded ? ErrorKind::kUnavailable : ErrorKind::kIo;
     return fail(kind, "NVML does not start: {}", opened->words(status));
@@ -183,7 +185,7 @@ Result<std::unique_ptr<Nvml>> Nvml::open(const std::string& library) {
 
 Result<void> Nvml::find_gpus() {
   unsigned count = 0;
-  if (const Status status = library_->count(&count); status != kSuccess)
+  if (const NvmlStatus status = library_->count(&count); status != kSuccess)
     return fail(ErrorKind::kIo, "NVML cannot count the GPUs: {}", library_->words(status));
   if (count == 0) return fail(ErrorKind::kUnavailable, "the NVIDIA driver has no GPU");
   gpus_.resize(count);
@@ -196,7 +198,7 @@ Result<void> Nvml::find_gpus() {
 }
 
 void Nvml::identify(Gpu& gpu) {
-  const Status status = library_->by_index(gpu.known.index, &gpu.device);
+  const NvmlStatus status = library_->by_index(gpu.known.index, &gpu.device);
   gpu.known.unanswered.clear();
   if (status != kSuccess) {
     gpu.device = nullptr;
@@ -237,7 +239,7 @@ void Nvml::wait(std::chrono::milliseconds limit) {
   if (events_) {
     EventData event;
     const auto ms = static_cast<unsigned>(limit.count());
-    const Status status = library_->wait_for_event(events_, &event, ms);
+    const NvmlStatus status = library_->wait_for_event(events_, &event, ms);
     if (status == kSuccess && (event.type & kXidEvent) != 0) {
       for (Gpu& gpu : gpus_)
         if (gpu.device == event.device) {
