@@ -44,7 +44,7 @@ MAY = {
                         " supervisor/files supervisor/volume",
     "supervisor/fleet": "core/base core/files core/launch core/protocol io io/job launcher/placement",
     "supervisor/dtctl": "core/base core/files core/launch core/protocol io io/job launcher launcher/backend"
-                        " launcher/cli launcher/placement launcher/reach supervisor/fleet",
+                        " launcher/placement launcher/reach supervisor/fleet",
     "supervisor": "core/* io io/job launcher launcher/backend launcher/backend/ssh launcher/check launcher/reach"
                   " supervisor/context supervisor/control supervisor/files supervisor/hosts supervisor/volume",
     "kvstore/protocol": "core/base",
@@ -86,7 +86,6 @@ CIRCLES = {
         "a link tells all of them of loops, trouble and room to send; they own it",
     "launcher/backend/ssh/connect launcher/backend/ssh/pool launcher/backend/ssh/ssh":
         "SshLimits, which connections and pool read, are declared with the SshBackend",
-    "launcher/cli/options launcher/cli/placement": "placement reads the Options, and plan() in options.cpp asks for placement",
     "supervisor/hosts/checkpoint_keeper supervisor/hosts/links supervisor/hosts/prepare_runs supervisor/hosts/process_facts"
     " supervisor/hosts/reports":
         "an attach goes from the links by the reports to what runs on the host, each of which sends by the links",

@@ -31,12 +31,12 @@
 #include "launcher/check/command.h"
 #include "launcher/cli/console.h"
 #include "launcher/cli/options.h"
-#include "launcher/cli/placement.h"
 #include "launcher/environment.h"
 #include "launcher/job_programs.h"
 #include "launcher/last_job.h"
 #include "launcher/placement/allocation_probe.h"
 #include "launcher/placement/hosts_file.h"
+#include "launcher/placement/placement.h"
 #include "launcher/placement/scheduler_program.h"
 #include "launcher/placement/starter_probe.h"
 #include "launcher/prune.h"
@@ -403,17 +403,6 @@ void tell_servers(const Options& options, const io::JobSpec& spec) {
                spec.servers.size(), hosts.size());
 }
 
-/// The allocation that the options ask for, or that this process is inside of.
-Result<std::optional<Allocation>> allocation_for(const Options& options,
-                                                 const std::string& hosts_text) {
-  const auto wish = allocation_wish(options, hosts_text, variable);
-  if (!wish) return tl::unexpected(wish.error());
-  if (wish->how == AllocationWish::How::kNone) return std::optional<Allocation>();
-  auto found = find_allocation(wish->kind, variable);
-  if (!found && wish->how == AllocationWish::How::kIfAlive) return std::optional<Allocation>();
-  return found;
-}
-
 /// The Python environment that was activated here, if the command's program lies in it.
 void find_activated(io::JobSpec& spec) {
   const auto is_path = [](const auto& given) { return given.first == "PATH"; };
@@ -444,25 +433,22 @@ struct Planned {
 
 /// The job that the options ask for. Else the exit code: why is printed.
 tl::expected<Planned, int> planned(const Options& options) {
-  const auto hosts = read_hosts_file(options.hostfile);
-  if (!hosts) return tl::unexpected(refuse(hosts.error()));
-  const auto allocation = allocation_for(options, *hosts);
-  if (!allocation) return tl::unexpected(refuse(allocation.error()));
-  const auto nodes = *allocation ? ask_nodes(**allocation) : std::vector<NodeFacts>();
-  auto spec = plan(options, *hosts, *allocation, nodes);
+  auto lines = read_hosts_file(options.hostfile);
+  if (!lines) return tl::unexpected(refuse(lines.error()));
+  auto placement = find_placement({options.launcher, options.hostfile, std::move(*lines)},
+                                  surroundings(variable));
+  if (!placement) return tl::unexpected(refuse(placement.error()));
+  auto spec = plan(options, *placement);
   if (!spec) return tl::unexpected(refuse(spec.error()));
   find_activated(*spec);
-  auto lines = hosts_to_use(options, *hosts, *allocation);
-  if (!lines) return tl::unexpected(refuse(lines.error()));
-  if (!*allocation) return Planned{std::move(*spec), std::move(*lines)};
   if (spec->allocation)
-    if (auto starts = check_starts(**allocation, variable); !starts)
+    if (auto starts = check_starts(*placement->allocation, variable); !starts)
       return tl::unexpected(refuse(starts.error()));
-  const std::string line = placement_line(options, *spec, **allocation);
+  const std::string line = placement_line(*placement, *spec);
   if (!line.empty() && (!spec->quiet || options.dry_run)) fmt::print(stderr, "{}\n", line);
-  if (auto usable = check_nodes(*spec, **allocation, nodes); !usable)
+  if (auto usable = check_nodes(*placement, *spec); !usable)
     return tl::unexpected(refuse(usable.error(), kExitUnreachable));
-  return Planned{std::move(*spec), std::move(*lines)};
+  return Planned{std::move(*spec), std::move(placement->lines)};
 }
 
 /// --check: all hosts; --preflight: those that get processes.

@@ -7,7 +7,7 @@
 #include "core/protocol/exit_code.h"
 #include "io/job/flags.h"
 #include "launcher/cli/completion.h"
-#include "launcher/cli/placement.h"
+#include "launcher/placement/placement.h"
 
 namespace dt::launcher {
 namespace {
@@ -342,8 +342,7 @@ void complete_job(Mistake& mistake, Options& options, const io::Given& given,
   const bool may_be_inside = !has_hosts && options.launcher != "local" &&
                              (slurm_job(env.variable) || sge_hostfile(env.variable));
   const auto kind = starter_kind(options.launcher);
-  const bool wants_scheduler = kind == StarterKind::kSlurm || kind == StarterKind::kSge;
-  if (wants_scheduler && !has_hosts && !may_be_inside)
+  if (is_scheduler(kind) && !has_hosts && !may_be_inside)
     refuse(mistake, "{}", no_allocation(*kind).message);
   if (!given.has("num-workers") && !may_be_inside && options.check.empty())
     refuse(mistake, "-n is missing: how many workers are wanted?{}",
@@ -475,22 +474,20 @@ Result<Options> parse_options(const io::Words& words, const Environment& env) {
   return options;
 }
 
-Result<io::JobSpec> plan(const Options& options, std::string_view hosts_text,
-                         const std::optional<Allocation>& allocation,
-                         const std::vector<NodeFacts>& nodes) {
+Result<io::JobSpec> plan(const Options& options, const Placement& placement) {
   io::JobSpec spec = options.spec;
-  auto hosts = hosts_to_use(options, hosts_text, allocation);
-  if (!hosts) return tl::unexpected(hosts.error());
-  const std::vector<HostLine> lines = std::move(*hosts);
-  const auto num_workers = workers_to_use(options, allocation);
+  if (const auto kind = starter_kind(options.launcher); !placement.allocation && is_scheduler(kind))
+    return tl::unexpected(no_allocation(*kind));
+  const auto num_workers = workers_to_use(placement, options.num_workers);
   if (!num_workers) return tl::unexpected(num_workers.error());
   Mistake mistake;
   check_start(mistake, spec.rules.limits, *num_workers);
   if (mistake) return tl::unexpected(*mistake);
   // Further hosts may come that are no nodes of it.
-  if (allocation && options.launcher.empty() && io::is_local(spec))
+  if (placement.allocation && options.launcher.empty() && io::is_local(spec))
     spec.launcher = StarterKind::kSsh;
-  spec.allocation = nodes_to_remember(options, allocation, nodes);
+  spec.allocation = placement.remembered;
+  const std::vector<HostLine>& lines = placement.lines;
   const bool is_check = !options.check.empty() && *num_workers == 0;
   auto workers =
       place_workers(lines, is_check ? static_cast<std::uint32_t>(lines.size()) : *num_workers);

@@ -9,10 +9,9 @@
 #include <string_view>
 
 #include "core/base/result.h"
-#include "core/files/hosts.h"
-#include "core/launch/allocation.h"
 #include "io/flags.h"
 #include "io/job/spec.h"
+#include "launcher/placement/placement.h"
 
 namespace dt::launcher {
 
@@ -64,10 +63,7 @@ struct Environment {
 /// What a command line without words is answered with: what is missing, and examples.
 extern const char* const kFirstWords;
 
-/// The job's spec: who runs where. `hosts_text` is the content of the hosts file, unread without
-/// one; `allocation` and `nodes` are what placement.h has a use for.
-[[nodiscard]] Result<io::JobSpec> plan(const Options& options, std::string_view hosts_text,
-                                       const std::optional<Allocation>& allocation = {},
-                                       const std::vector<NodeFacts>& nodes = {});
+/// The job's spec: who runs where.
+[[nodiscard]] Result<io::JobSpec> plan(const Options& options, const Placement& placement);
 
 }  // namespace dt::launcher

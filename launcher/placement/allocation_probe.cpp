@@ -52,8 +52,6 @@ Answer ask_squeue(const std::string& job) {
   }
 }
 
-}  // namespace
-
 Result<std::optional<Allocation>> find_allocation(std::optional<StarterKind> kind,
                                                   const VariableOf& variable) {
   std::vector<Result<Allocation>> found;
@@ -64,6 +62,21 @@ Result<std::optional<Allocation>> find_allocation(std::optional<StarterKind> kin
   if (hostfile && kind.value_or(StarterKind::kSge) == StarterKind::kSge)
     found.push_back(sge_allocation(variable, read_hostfile(*hostfile)));
   return only_one(found);
+}
+
+std::vector<NodeFacts> ask_nodes(const Allocation& allocation) {
+  if (allocation.kind != StarterKind::kSlurm) return {};
+  const Answer nodes = ask_scheduler("scontrol", {"show", "node", "-o", allocation.nodes});
+  return nodes.is_there ? parse_nodes(nodes.text) : std::vector<NodeFacts>();
+}
+
+}  // namespace
+
+Surroundings surroundings(VariableOf variable) {
+  const auto allocation = [variable](std::optional<StarterKind> kind) {
+    return find_allocation(kind, variable);
+  };
+  return {std::move(variable), allocation, ask_nodes};
 }
 
 std::string forget_ended_jobs(const VariableOf& variable) {
@@ -87,12 +100,6 @@ Result<void> check_starts(const Allocation& allocation, const VariableOf& variab
   if (allocation.kind != StarterKind::kSge || environment.empty()) return {};
   return check_sge_environment(allocation, environment,
                                ask_scheduler("qconf", {"-sp", environment}));
-}
-
-std::vector<NodeFacts> ask_nodes(const Allocation& allocation) {
-  if (allocation.kind != StarterKind::kSlurm) return {};
-  const Answer nodes = ask_scheduler("scontrol", {"show", "node", "-o", allocation.nodes});
-  return nodes.is_there ? parse_nodes(nodes.text) : std::vector<NodeFacts>();
 }
 
 }  // namespace dt::launcher

@@ -7,11 +7,11 @@
 #include "io/volume_answers.h"
 
 namespace dt::launcher {
+namespace {
 
 namespace fs = std::filesystem;
 
-Result<std::string> read_hosts_file(const std::string& path) {
-  if (path.empty()) return std::string();
+Result<std::string> read_text(const std::string& path) {
   if (auto there = io::volume_answers(path, "hosts file " + path); !there)
     return tl::unexpected(there.error());
   constexpr std::size_t kLargest = std::size_t{16} << 20;
@@ -27,6 +27,18 @@ Result<std::string> read_hosts_file(const std::string& path) {
   if (text.size() > kLargest)
     return fail(ErrorKind::kInvalid, "hosts file {}: larger than 16 MiB", path);
   return text;
+}
+
+}  // namespace
+
+Result<std::vector<HostLine>> read_hosts_file(const std::string& path) {
+  if (path.empty()) return std::vector<HostLine>();
+  const auto text = read_text(path);
+  if (!text) return tl::unexpected(text.error());
+  auto lines = parse_hosts(*text, path);
+  if (lines && lines->empty())
+    return fail(ErrorKind::kInvalid, "{} names no host: one line per host was expected", path);
+  return lines;
 }
 
 std::string lines_of_words(std::string_view words) {

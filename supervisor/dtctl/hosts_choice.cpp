@@ -6,10 +6,10 @@
 #include <set>
 
 #include "io/job/flags.h"
-#include "launcher/cli/placement.h"
 #include "launcher/last_job.h"
 #include "launcher/placement/allocation_probe.h"
 #include "launcher/placement/hosts_file.h"
+#include "launcher/placement/placement.h"
 
 namespace dt::supervisor {
 namespace {
@@ -27,9 +27,7 @@ io::Words launchers() {
 
 /// The lines of -H and -w.
 Result<std::vector<HostLine>> named_hosts(const HostsChoice& choice) {
-  auto text = launcher::read_hosts_file(choice.hostfile);
-  if (!text) return tl::unexpected(text.error());
-  auto lines = parse_hosts(*text, choice.hostfile);
+  auto lines = launcher::read_hosts_file(choice.hostfile);
   for (const std::string& words : choice.words) {
     auto more = parse_hosts(launcher::lines_of_words(words), "-w");
     if (!lines) break;
@@ -39,24 +37,12 @@ Result<std::vector<HostLine>> named_hosts(const HostsChoice& choice) {
   return lines;
 }
 
-/// The allocation around this process, as dtlaunch would take it, where no job has one.
-Result<std::vector<HostLine>> take_allocation(HostsChoice& choice) {
-  launcher::Options options;
-  options.launcher = choice.launcher;
-  options.hostfile = choice.hostfile.empty() && !choice.words.empty() ? "-w" : choice.hostfile;
-  std::string text;
-  for (const std::string& words : choice.words) text += launcher::lines_of_words(words);
-  if (auto file = launcher::read_hosts_file(choice.hostfile)) text += *file;
-  const auto wish = launcher::allocation_wish(options, text, variable);
-  if (!wish) return tl::unexpected(wish.error());
-  using How = launcher::AllocationWish::How;
-  if (wish->how == How::kNone) return std::vector<HostLine>();
-  const auto found = launcher::find_allocation(wish->kind, variable);
-  if (!found && wish->how == How::kNeeded) return tl::unexpected(found.error());
-  if (!found || !*found) return std::vector<HostLine>();
-  choice.spec.allocation =
-      launcher::nodes_to_remember(options, *found, launcher::ask_nodes(**found));
-  return (**found).hosts;
+/// As dtlaunch would place workers, where no job says how its hosts are reached.
+Result<launcher::Placement> placement_of(const HostsChoice& choice,
+                                         const std::vector<HostLine>& named) {
+  const bool is_by_words = choice.hostfile.empty() && !choice.words.empty();
+  return launcher::find_placement({choice.launcher, is_by_words ? "-w" : choice.hostfile, named},
+                                  launcher::surroundings(variable));
 }
 
 /// What a launcher needs and is not there, before a host is tried.
@@ -67,8 +53,7 @@ Result<void> check_launcher(const HostsChoice& choice, bool has_job) {
                 "--launcher command needs --rsh 'COMMAND': what starts a command on a host?");
   if (!choice.spec.rsh.empty())
     if (const auto words = rsh_words(choice.spec.rsh); !words) return tl::unexpected(words.error());
-  const bool is_scheduler = kind == StarterKind::kSlurm || kind == StarterKind::kSge;
-  if (is_scheduler && !choice.spec.allocation && !has_job)
+  if (launcher::is_scheduler(kind) && !choice.spec.allocation && !has_job)
     return tl::unexpected(launcher::no_allocation(kind));
   return {};
 }
@@ -144,10 +129,10 @@ Result<ChosenHosts> choose_hosts(const std::string& job_dir,
   if (is_job_used && io::is_local(choice.spec) && std::ranges::any_of(*named, is_other))
     choice.spec.launcher = StarterKind::kSsh;
   if (!is_job_used) {
-    choice.spec.allocation.reset();
-    auto nodes = take_allocation(choice);
-    if (!nodes) return tl::unexpected(nodes.error());
-    if (named->empty() && !job) *named = std::move(*nodes);
+    auto placement = placement_of(choice, *named);
+    if (!placement) return tl::unexpected(placement.error());
+    choice.spec.allocation = placement->remembered;
+    if (placement->gives_hosts && !job) *named = std::move(placement->lines);
   }
   if (auto checked = check_launcher(choice, job.has_value()); !checked)
     return tl::unexpected(checked.error());

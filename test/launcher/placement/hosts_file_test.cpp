@@ -23,6 +23,17 @@ TEST_CASE("hosts file: words of a command line become lines of the hosts grammar
   CHECK_FALSE(parse_hosts(launcher::lines_of_words("a,b[1,3"), "-w"));
 }
 
+TEST_CASE("hosts file: one that names no host is refused by its name", "[hosts]") {
+  char path[] = "/tmp/dt-hosts-XXXXXX";
+  const io::Fd file(::mkstemp(path));
+  REQUIRE(::write(file.get(), "# none\n", 7) == 7);
+  const auto lines = launcher::read_hosts_file(path);
+  ::unlink(path);
+  REQUIRE_FALSE(lines);
+  CHECK(lines.error().message ==
+        std::string(path) + " names no host: one line per host was expected");
+}
+
 TEST_CASE("hosts file: a named pipe is opened by one reader, which gets all", "[hosts]") {
   char folder[] = "/tmp/dt-hosts-XXXXXX";
   REQUIRE(::mkdtemp(folder) != nullptr);
@@ -34,10 +45,10 @@ TEST_CASE("hosts file: a named pipe is opened by one reader, which gets all", "[
     return ::write(file.get(), "a\nb\n", 4);
   });
   ::usleep(20'000);  // tidy: allow (so that the writer waits for a reader)
-  const auto text = launcher::read_hosts_file(pipe);
+  const auto lines = launcher::read_hosts_file(pipe);
   CHECK(written.get() == 4);
-  REQUIRE(text);
-  CHECK(*text == "a\nb\n");
+  REQUIRE(lines);
+  CHECK(lines->size() == 2);
   ::unlink(pipe.c_str());
   ::rmdir(folder);
 }
