@@ -86,9 +86,6 @@ CIRCLES = {
         "a link tells all of them of loops, trouble and room to send; they own it",
     "launcher/backend/ssh/connect launcher/backend/ssh/pool launcher/backend/ssh/ssh":
         "SshLimits, which connections and pool read, are declared with the SshBackend",
-    "supervisor/hosts/checkpoint_keeper supervisor/hosts/links supervisor/hosts/prepare_runs supervisor/hosts/process_facts"
-    " supervisor/hosts/reports":
-        "an attach goes from the links by the reports to what runs on the host, each of which sends by the links",
 }
 
 # All headers of kvstore/compute/cuda but one are for every compiler.

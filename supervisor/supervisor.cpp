@@ -39,12 +39,7 @@
 #include "supervisor/control/status.h"
 #include "supervisor/files/job_files.h"
 #include "supervisor/files/journal_room.h"
-#include "supervisor/hosts/checkpoint_keeper.h"
-#include "supervisor/hosts/host_gate.h"
-#include "supervisor/hosts/links.h"
-#include "supervisor/hosts/prepare_runs.h"
-#include "supervisor/hosts/process_orders.h"
-#include "supervisor/hosts/reports.h"
+#include "supervisor/hosts/job_hosts.h"
 #include "supervisor/volume/client.h"
 #include "supervisor/volume/host_worker.h"
 #include "supervisor/volume/output.h"
@@ -114,16 +109,13 @@ class Loop final : public Supervisor {
             [this](bool is_stderr, std::string_view text) {
               if (!spec_.quiet) control_.console(text, is_stderr);
             },
-            [this](const Host& host, const OutputRoom& room) { return links_.send(host, room); }),
-        links_(shell_, *backend_, reports_, options_.sync),
-        gate_(shell_),
-        prepares_(shell_, links_, output_, gate_),
-        checkpoints_(shell_, links_, prepares_),
-        reports_(shell_, links_, prepares_, checkpoints_, output_, pulse_),
-        orders_(shell_, links_, output_, reports_),
+            [this](const Host& host, const OutputRoom& room) {
+              return hosts_.links().send(host, room);
+            }),
+        hosts_(shell_, *backend_, options_.sync, output_, pulse_),
         membership_(shell_),
         fleet_(shell_) {
-    links_.on_outranked = [this](const Host& host, Term term) {
+    hosts_.links().on_outranked = [this](const Host& host, Term term) {
       give_folder_up(fmt::format("{} says that a supervisor of term {} has taken {} over", host,
                                  term, spec_.job_dir));
     };
@@ -158,7 +150,7 @@ class Loop final : public Supervisor {
   }
 
   void stop(std::string why) override {
-    links_.hurry();
+    hosts_.links().hurry();
     if (stopped_why_) return;
     stopped_why_ = why;
     if (journal_room_.is_out()) return end_unwritten(kExitInterrupted, std::move(why));
@@ -169,7 +161,7 @@ class Loop final : public Supervisor {
     stop(std::move(why));
     is_killed_ = true;
     volume_.make_haste();
-    links_.kill_all();
+    hosts_.links().kill_all();
   }
 
  private:
@@ -218,7 +210,7 @@ class Loop final : public Supervisor {
     if (options_.resume || std::ranges::any_of(spec_.added, is_node)) fleet_.resume();
     files_.run();
     if (spec_.rules.checkpoint_interval > Duration{} && !spec_.servers.empty())
-      group_.spawn(checkpoints_.watch_place());
+      group_.spawn(hosts_.watch_place());
   }
 
   /// Writes the line to the starter; false if that is gone.
@@ -346,7 +338,7 @@ class Loop final : public Supervisor {
       look_at_journal_size();
       if (journal_room_.is_out()) continue;
       const Time at = io::steady_now();
-      links_.tick(at, journal_room_.job_time(at));
+      hosts_.links().tick(at, journal_room_.job_time(at));
       post(Tick{});
     }
   }
@@ -373,7 +365,8 @@ class Loop final : public Supervisor {
 
   awaitable<void> shut_down() {
     // Agents stop what is theirs and close; what does not answer stops by its orphan timeout.
-    const std::vector<Host> unconfirmed = co_await links_.shut_down(end_->grace, is_killed_);
+    const std::vector<Host> unconfirmed =
+        co_await hosts_.links().shut_down(end_->grace, is_killed_);
     // Whose end is not waited for is not over: the next take-over waits for it.
     const bool is_over = !spec_.is_taken_over || !stopped_why_ || unconfirmed.empty();
     for (const Host& host : unconfirmed)
@@ -449,10 +442,10 @@ class Loop final : public Supervisor {
       const auto* record = std::get_if<Append>(&*e);
       if (!record) {
         const auto carry = [this]<class E>(const E& one) {
-          if constexpr (requires { orders_.carry_out(one); })
-            orders_.carry_out(one);
-          else if constexpr (!std::is_same_v<E, Append>)
+          if constexpr (requires { act(one); })
             act(one);
+          else if constexpr (!std::is_same_v<E, Append>)
+            hosts_.carry_out(one);
         };
         std::visit(carry, *e);
         continue;
@@ -556,17 +549,12 @@ class Loop final : public Supervisor {
     act(End{exit_code, std::move(why), spec_.rules.stop_grace});
   }
 
-  void act(const Attach& e) { links_.attach(e.host, e.start); }
   void act(const ReleaseHost& e) {
-    links_.release(e.host);
+    hosts_.carry_out(e);
     std::erase_if(events_,
                   [&e](const JobEvent& event) { return JournalRoom::is_void(event, e.host); });
-    prepares_.forget(e.host);
     fleet_.look();
   }
-  void act(const Prepare& e) { group_.spawn(prepares_.run(e.host)); }
-
-  void act(const SealCheckpoint& e) { group_.spawn(checkpoints_.seal(e)); }
 
   void act(const Note& e) {
     EventLog::Place place{e.line ? e.line->wall_ns : io::wall_now()};
@@ -596,7 +584,7 @@ class Loop final : public Supervisor {
   void act(const End& e) {
     if (end_) return;
     end_ = e;
-    links_.stop_reaching();
+    hosts_.links().stop_reaching();
     done_.cancel();
   }
 
@@ -622,8 +610,8 @@ class Loop final : public Supervisor {
     return status_json(
         {.spec = spec_,
          .job = *job_,
-         .processes = reports_.processes(),
-         .hosts = reports_.hosts(),
+         .processes = hosts_.processes(),
+         .hosts = hosts_.notes(),
          .term = shell_.term.value,
          .stopping = end_.has_value(),
          .now = journal_room_.job_time(at),
@@ -640,7 +628,7 @@ class Loop final : public Supervisor {
          .kept_out = control_.kept_out(),
          .fleet = fleet_.status(),
          .reach = [this](const Host& host) -> HostReach {
-           const HostLink& h = links_.at(host);
+           const HostLink& h = hosts_.links().at(host);
            return {h.link && h.link->up(), backend_->doing(host), h.reach_command};
          }});
   }
@@ -696,12 +684,7 @@ class Loop final : public Supervisor {
   Pulse pulse_;
   ProcessOutput output_;
   OutputDelay output_delay_;
-  HostLinks links_;
-  Gate gate_;
-  PrepareRuns prepares_;
-  CheckpointKeeper checkpoints_;
-  AgentReports reports_;
-  ProcessOrders orders_;
+  JobHosts hosts_;
   MembershipDesk membership_;
   FleetDesk fleet_;
   std::unique_ptr<Job> job_;  ///< Once the journal is read.

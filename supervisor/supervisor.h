@@ -3,8 +3,7 @@
 /// nothing itself.
 ///
 ///     JobFiles          journal, lock, and what the job writes to the shared volume
-///     HostLinks         links to agents            AgentReports      what comes over them
-///     PrepareRuns       data checks                CheckpointKeeper  sealing, and the place
+///     JobHosts          all that is done and heard there
 ///     HostWorkerEditor  dtctl add and remove       JournalRoom       while the disk is full
 #pragma once
 

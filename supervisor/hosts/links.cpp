@@ -14,7 +14,6 @@
 #include "io/clock.h"
 #include "io/task_group.h"
 #include "launcher/host_address.h"
-#include "supervisor/hosts/reports.h"
 #include "supervisor/volume/client.h"
 
 namespace dt::supervisor {
@@ -64,11 +63,10 @@ Error trouble_with(const std::string& folder, int error) {
 
 }  // namespace
 
-HostLinks::HostLinks(Shell& shell, launcher::Backend& backend, AgentReports& reports, Sync sync)
+HostLinks::HostLinks(Shell& shell, launcher::Backend& backend, Sync sync)
     : shell_(shell),
       spec_(shell.spec),
       backend_(backend),
-      reports_(reports),
       sync_(std::move(sync)),
       folder_(folder_to_check(spec_)),
       program_(io::activated_program(spec_)),
@@ -100,7 +98,7 @@ AgentConnection& HostLinks::make_link(const Host& host) {
   options.silence_limit = std::max(options.silence_limit, spec_.rules.liveness.dead_after + 2s);
   AgentConnection::Callbacks callbacks;
   callbacks.attached = [this, host](const AgentState& state) { attached(host, state); };
-  callbacks.frame = [this, host](const wire::Frame& frame) { reports_.frame(host, frame); };
+  callbacks.frame = [this, host](const wire::Frame& frame) { listener->frame(host, frame); };
   callbacks.down = [this, host](const Error& error, bool gone) { broke(host, error, gone); };
   callbacks.outranked = [this, host](Term term) {
     if (on_outranked) on_outranked(host, term);
@@ -110,7 +108,7 @@ AgentConnection& HostLinks::make_link(const Host& host) {
                                              std::move(callbacks));
   h.ever_attached = false;
   h.leaving = false;
-  reports_.link_begins(host);
+  listener->link_begins(host);
   shell_.tasks.spawn(h.link->run());
   return *h.link;
 }
@@ -217,9 +215,9 @@ void HostLinks::admitted(const Host& host, const AgentState& state) {
               : node              ? launcher::node_address(*node, state)
                                   : launcher::host_address(host, dialed, state);
   warn_of_twin(host);
-  reports_.admitted(host, state);
+  listener->admitted(host, state);
   shell_.post(AgentAttached{host, state.boot_id, state.incarnation, state.processes, state.place});
-  reports_.attached(host, state);
+  listener->attached(host, state);
 }
 
 void HostLinks::warn_of_twin(const Host& host) {
@@ -246,8 +244,8 @@ void HostLinks::kept_away(const Host& host, const Error& error) {
 }
 
 void HostLinks::broke(const Host& host, const Error& error, bool gone) {
-  if (gone) reports_.agent_gone(host);
-  reports_.link_begins(host);
+  if (gone) listener->agent_gone(host);
+  listener->link_begins(host);
   HostLink& h = hosts_[host];
   h.asked.reset();
   if (h.leaving) return;

@@ -1,5 +1,5 @@
 /// The links to all agents of a job: reaches hosts, checks that they have the working folder,
-/// notices silence, and ends the agents at the end. What arrives goes to AgentReports.
+/// notices silence, and ends the agents at the end. What arrives goes to the LinkListener.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,6 @@
 #include "supervisor/hosts/agent_connection.h"
 
 namespace dt::supervisor {
-
-class AgentReports;
 
 /// What a link has learnt of a host.
 struct HostLink {
@@ -41,13 +39,30 @@ struct HostLink {
   [[nodiscard]] bool is_kept() const { return link && !leaving; }
 };
 
+/// Hears what comes over the links.
+class LinkListener {
+ public:
+  /// The agent is attached and has the working folder; before AgentAttached is posted.
+  virtual void admitted(const Host& host, const AgentState& state) = 0;
+  /// The same, after it.
+  virtual void attached(const Host& host, const AgentState& state) = 0;
+  virtual void frame(const Host& host, const wire::Frame& frame) = 0;
+  /// The host's link is, or will be, a new one.
+  virtual void link_begins(const Host& host) = 0;
+  /// No agent is there: what ran there is gone.
+  virtual void agent_gone(const Host& host) = 0;
+
+ protected:
+  ~LinkListener() = default;
+};
+
 /// One thread. Everything given outlives it.
 class HostLinks {
  public:
   /// Brings the working folder to a host before anything starts there; empty: nothing to bring.
   using Sync = std::function<io::awaitable<Result<void>>(Host)>;
 
-  HostLinks(Shell& shell, launcher::Backend& backend, AgentReports& reports, Sync sync);
+  HostLinks(Shell& shell, launcher::Backend& backend, Sync sync);
 
   /// Makes the link to a host's agent, and starts one if `start` and none is there. Answered by
   /// AgentAttached or AttachFailed.
@@ -74,6 +89,8 @@ class HostLinks {
   io::awaitable<std::vector<Host>> shut_down(Duration grace, bool is_killed);
   /// The end of a taken-over job is not waited for any more.
   void hurry() { is_hurried_ = true; }
+  /// Set before the first attach(); outlives it.
+  LinkListener* listener = nullptr;
   /// An agent obeys a supervisor of a higher term. May be empty.
   std::function<void(const Host&, Term)> on_outranked;
 
@@ -110,7 +127,6 @@ class HostLinks {
   Shell& shell_;
   const io::JobSpec& spec_;
   launcher::Backend& backend_;
-  AgentReports& reports_;
   Sync sync_;
   std::string folder_;  ///< What every host needs before processes start there; empty: nothing.
   const std::string program_;  ///< The activated_program().

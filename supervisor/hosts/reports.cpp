@@ -8,7 +8,6 @@
 #include "supervisor/control/pulse.h"
 #include "supervisor/files/error_file.h"
 #include "supervisor/hosts/checkpoint_keeper.h"
-#include "supervisor/hosts/links.h"
 #include "supervisor/hosts/prepare_runs.h"
 #include "supervisor/volume/output.h"
 

@@ -11,17 +11,17 @@
 #include "core/protocol/gpu_health.h"
 #include "supervisor/context/supervisor_context.h"
 #include "supervisor/control/status.h"
+#include "supervisor/hosts/links.h"
 
 namespace dt::supervisor {
 
 class CheckpointKeeper;
-class HostLinks;
 class PrepareRuns;
 class ProcessOutput;
 class Pulse;
 
 /// One thread. Everything given outlives it.
-class AgentReports {
+class AgentReports final : public LinkListener {
  public:
   AgentReports(Shell& shell, HostLinks& links, PrepareRuns& prepares, CheckpointKeeper& checkpoints,
                ProcessOutput& output, Pulse& pulse)
@@ -32,15 +32,11 @@ class AgentReports {
         output_(output),
         pulse_(pulse) {}
 
-  /// The agent is attached and has the working folder; before AgentAttached is posted.
-  void admitted(const Host& host, const AgentState& state);
-  /// The same, after it.
-  void attached(const Host& host, const AgentState& state);
-  void frame(const Host& host, const wire::Frame& frame);
-  /// The host's link is, or will be, a new one.
-  void link_begins(const Host& host);
-  /// No agent is there: what ran there is gone.
-  void agent_gone(const Host& host);
+  void admitted(const Host& host, const AgentState& state) override;
+  void attached(const Host& host, const AgentState& state) override;
+  void frame(const Host& host, const wire::Frame& frame) override;
+  void link_begins(const Host& host) override;
+  void agent_gone(const Host& host) override;
 
   /// The process's end is journalled.
   void forget(ProcessId process) { processes_.erase(process); }

@@ -1,0 +1,58 @@
+/// The hosts of a job, as its loop sees them: carries out there what the job machine asks for, and
+/// posts what is heard from there as its events. The parts know only those that stand before them
+/// here.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/job/events.h"
+#include "supervisor/control/status.h"
+#include "supervisor/hosts/checkpoint_keeper.h"
+#include "supervisor/hosts/host_gate.h"
+#include "supervisor/hosts/links.h"
+#include "supervisor/hosts/prepare_runs.h"
+#include "supervisor/hosts/process_orders.h"
+#include "supervisor/hosts/reports.h"
+
+namespace dt::supervisor {
+
+/// One thread. Everything given outlives it.
+class JobHosts {
+ public:
+  JobHosts(Shell& shell, launcher::Backend& backend, HostLinks::Sync sync, ProcessOutput& output,
+           Pulse& pulse);
+
+  void carry_out(const Attach& e) { links_.attach(e.host, e.start); }
+  void carry_out(const ReleaseHost& e);
+  void carry_out(const Prepare& e);
+  void carry_out(const SealCheckpoint& e);
+  /// What ProcessOrders carries out.
+  template <class Order>
+  requires requires(ProcessOrders& orders, const Order& order) { orders.carry_out(order); }
+  void carry_out(const Order& order) { orders_.carry_out(order); }
+
+  /// The links to their agents: time, silence, the end.
+  [[nodiscard]] HostLinks& links() { return links_; }
+  [[nodiscard]] const HostLinks& links() const { return links_; }
+  /// Looks for a place for checkpoints, again and again.
+  io::awaitable<void> watch_place() { return checkpoints_.watch_place(); }
+
+  /// What is known of each, for the status.
+  [[nodiscard]] const std::map<ProcessId, ProcessNotes>& processes() const {
+    return reports_.processes();
+  }
+  [[nodiscard]] const std::map<Host, HostNotes>& notes() const { return reports_.hosts(); }
+
+ private:
+  Shell& shell_;
+  HostLinks links_;
+  Gate gate_;
+  PrepareRuns prepares_;
+  CheckpointKeeper checkpoints_;
+  AgentReports reports_;
+  ProcessOrders orders_;
+};
+
+}  // namespace dt::supervisor
