@@ -25,6 +25,7 @@
 #include "io/clock.h"
 #include "io/fd.h"
 #include "io/job/control_protocol.h"
+#include "io/job/job_options.h"
 #include "io/log.h"
 #include "io/task_group.h"
 #include "launcher/backend/backend.h"
@@ -39,6 +40,7 @@
 #include "supervisor/control/status.h"
 #include "supervisor/files/job_files.h"
 #include "supervisor/files/journal_room.h"
+#include "supervisor/files/lock_watch.h"
 #include "supervisor/hosts/job_hosts.h"
 #include "supervisor/volume/client.h"
 #include "supervisor/volume/host_worker.h"
@@ -55,24 +57,6 @@ constexpr Duration kTick = 100ms;
 constexpr Duration kLastWord = 10s;  ///< For the last word to the consoles.
 /// "changes" is answered by then: figures change that make no event.
 constexpr Duration kLongestWait = 1s;
-
-JobOptions job_options(const SupervisorOptions& options) {
-  const io::JobSpec& spec = options.spec;
-  JobOptions o;
-  static_cast<JobRules&>(o) = spec.rules;
-  o.workers = spec.workers;
-  o.servers = spec.servers;
-  o.opaque_servers = spec.dmlc_roles;
-  if (spec.dmlc_roles) o.servers.push_back(spec.workers.front());  // the scheduler
-  o.needs_prepare = !spec.prepare_data.empty() || spec.require_prepared || spec.preflight;
-  o.seed = std::random_device{}();
-  o.is_elastic = spec.elastic;
-  o.is_adopted = options.adopt;
-  o.rolls_back = io::saves_checkpoints(spec) || !spec.restore.empty();
-  if (!spec.restore.empty()) o.first_epoch = Epoch(spec.restore_epoch);
-  o.master = io::host_here(spec);
-  return o;
-}
 
 class Loop final : public Supervisor {
  public:
@@ -119,6 +103,7 @@ class Loop final : public Supervisor {
       give_folder_up(fmt::format("{} says that a supervisor of term {} has taken {} over", host,
                                  term, spec_.job_dir));
     };
+    lock_watch_.on_taken = [this](const std::string& why) { give_folder_up(why); };
     output_.lead = [this]() -> std::optional<WorkerId> {
       if (!job_ || job_->boundary().contributors().empty()) return std::nullopt;
       return job_->boundary().contributors().front();
@@ -182,7 +167,6 @@ class Loop final : public Supervisor {
       co_return code;
     }
     const bool is_heard = say_ready(fmt::format("READY {}\n", spec_.socket));
-    lock_seen_at_ = io::steady_now();
     begin_tasks();
     pumping_ = true;  // what is posted meanwhile comes after all that the beginning asks for
     carry_out(job_->begin(shell_.term, now()));
@@ -203,7 +187,7 @@ class Loop final : public Supervisor {
     group_.spawn(tick_loop());
     group_.spawn(heartbeat());
     group_.spawn(notice_failure());
-    group_.spawn(watch_lock());
+    group_.spawn(lock_watch_.run());
     group_.spawn(output_.run());
     if (spec_.elastic) group_.spawn(host_worker_->run());
     const auto is_node = [](const Host& host) { return host.via == StarterKind::kSlurm; };
@@ -228,7 +212,10 @@ class Loop final : public Supervisor {
     auto known = co_await files_.open_volume(*records);
     if (!known) co_return tl::unexpected(known.error());
     event_log_.go_on_from(known->next);
-    job_ = std::make_unique<Job>(job_options(options_), *records, now());
+    JobOptions options = io::job_options(spec_);
+    options.seed = std::random_device{}();
+    options.is_adopted = options_.adopt;
+    job_ = std::make_unique<Job>(options, *records, now());
     shell_.job = job_.get();
     note_past_changes(*known);
     watch_host_worker();
@@ -300,22 +287,6 @@ class Loop final : public Supervisor {
     done_.cancel();
   }
 
-  /// Looks whether another master has taken the folder over: then nothing is left to be done here.
-  awaitable<void> watch_lock() {
-    for (;;) {
-      co_await io::sleep_for(JobFiles::kLockLook);
-      const Time asked_at = io::steady_now();
-      const auto holder = co_await files_.other_holder();
-      if (!holder) continue;  // it is not known: see look_at_lock()
-      lock_seen_at_ = asked_at;
-      look_at_lock();
-      if (!*holder) continue;
-      give_folder_up(fmt::format("{} was taken over from {} (pid {} there)", spec_.job_dir,
-                                 (*holder)->host, (*holder)->pid));
-      co_return;
-    }
-  }
-
   void give_folder_up(const std::string& why) {
     if (!std::exchange(has_folder_, false)) return;
     console_.error("{}: everything is stopped here, and no file is touched any more", why);
@@ -323,18 +294,12 @@ class Loop final : public Supervisor {
     kill(why);
   }
 
-  /// Posts when the lock has not been read for long, and when it is again.
-  void look_at_lock() {
-    const bool is_doubtful = io::steady_now() - lock_seen_at_ > JobFiles::kDoubtAfter;
-    if (is_doubtful != std::exchange(is_doubtful_, is_doubtful)) post(LockDoubtful{is_doubtful});
-  }
-
   awaitable<void> tick_loop() {
     for (;;) {
       co_await io::sleep_for(kTick);
       look_at_journal_room();
       look_at_output();
-      look_at_lock();
+      lock_watch_.look();
       look_at_journal_size();
       if (journal_room_.is_out()) continue;
       const Time at = io::steady_now();
@@ -488,7 +453,7 @@ class Loop final : public Supervisor {
           Note::Kind::kFailure, "journal_room_low",
           fmt::format("{}: when that is used up, the job waits at its next boundary", little)});
     // What waits may be starts.
-    if (!journal_room_.is_due(at) || is_doubtful_) return;
+    if (!journal_room_.is_due(at) || lock_watch_.doubtful_for() > Duration{}) return;
     const auto appended = append(journal_room_.first());
     if (journal_failed_) return;
     if (!appended) return journal_room_.put_off(appended.error().message, at);
@@ -599,7 +564,7 @@ class Loop final : public Supervisor {
             .queue_length = waiting.requests + waiting.appends,
             .queue_bytes = waiting.output_bytes,
             .queue_age_s = seconds(waiting.age),
-            .lock_doubtful_s = is_doubtful_ ? seconds(io::steady_now() - lock_seen_at_) : 0};
+            .lock_doubtful_s = seconds(lock_watch_.doubtful_for())};
   }
 
   [[nodiscard]] std::string status() const {
@@ -678,6 +643,7 @@ class Loop final : public Supervisor {
   Shell shell_;
 
   JobFiles files_;
+  LockWatch lock_watch_{shell_, files_};
   JournalRoom journal_room_;
   EventLog event_log_;
   Changes changes_;
@@ -698,8 +664,6 @@ class Loop final : public Supervisor {
   std::optional<std::string> stopped_why_;  ///< stop() was called.
   bool is_killed_ = false;                  ///< kill() was called.
   bool has_folder_ = true;                  ///< No other supervisor has taken it over.
-  Time lock_seen_at_ = io::steady_now();    ///< The folder's lock was read, and this job's.
-  bool is_doubtful_ = false;                ///< LockDoubtful was posted.
   Time started_ = io::steady_now();
 };
 

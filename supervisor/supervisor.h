@@ -3,7 +3,7 @@
 /// nothing itself.
 ///
 ///     JobFiles          journal, lock, and what the job writes to the shared volume
-///     JobHosts          all that is done and heard there
+///     JobHosts          all that is done and heard on its hosts
 ///     HostWorkerEditor  dtctl add and remove       JournalRoom       while the disk is full
 #pragma once
 
