@@ -4,9 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
-#include <deque>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
@@ -38,8 +35,8 @@
 #include "supervisor/control/pulse.h"
 #include "supervisor/control/server.h"
 #include "supervisor/control/status.h"
+#include "supervisor/decisions.h"
 #include "supervisor/files/job_files.h"
-#include "supervisor/files/journal_room.h"
 #include "supervisor/files/lock_watch.h"
 #include "supervisor/hosts/job_hosts.h"
 #include "supervisor/volume/client.h"
@@ -105,8 +102,8 @@ class Loop final : public Supervisor {
     };
     lock_watch_.on_taken = [this](const std::string& why) { give_folder_up(why); };
     output_.lead = [this]() -> std::optional<WorkerId> {
-      if (!job_ || job_->boundary().contributors().empty()) return std::nullopt;
-      return job_->boundary().contributors().front();
+      if (!shell_.job || shell_.job->boundary().contributors().empty()) return std::nullopt;
+      return shell_.job->boundary().contributors().front();
     };
     output_.on_lead_alone = [this] {
       console_.info(
@@ -136,10 +133,7 @@ class Loop final : public Supervisor {
 
   void stop(std::string why) override {
     hosts_.links().hurry();
-    if (stopped_why_) return;
-    stopped_why_ = why;
-    if (journal_room_.is_out()) return end_unwritten(kExitInterrupted, std::move(why));
-    post(StopAsked{std::move(why), kExitInterrupted});
+    decisions_.stop(std::move(why));
   }
 
   void kill(std::string why) override {
@@ -168,9 +162,7 @@ class Loop final : public Supervisor {
     }
     const bool is_heard = say_ready(fmt::format("READY {}\n", spec_.socket));
     begin_tasks();
-    pumping_ = true;  // what is posted meanwhile comes after all that the beginning asks for
-    carry_out(job_->begin(shell_.term, now()));
-    pump();
+    decisions_.begin();
     if (options_.resume)
       act(Note{Note::Kind::kInfo, "supervisor_back",
                fmt::format("the job has a supervisor again, its number {}", shell_.term)});
@@ -215,8 +207,7 @@ class Loop final : public Supervisor {
     JobOptions options = io::job_options(spec_);
     options.seed = std::random_device{}();
     options.is_adopted = options_.adopt;
-    job_ = std::make_unique<Job>(options, *records, now());
-    shell_.job = job_.get();
+    decisions_.replay(options, *records);
     note_past_changes(*known);
     watch_host_worker();
     co_return Result<void>();
@@ -244,7 +235,7 @@ class Loop final : public Supervisor {
     if (options_.resume) {
       // The list in force is the journal's; a file with the same content is no event.
       accepted.clear();
-      for (const HostSlots& s : job_->membership().file())
+      for (const HostSlots& s : shell_.job->membership().file())
         accepted.insert(accepted.end(), s.slots, s.host);
     }
     const auto on_change = [this](FileWatchResult result) {
@@ -266,7 +257,7 @@ class Loop final : public Supervisor {
   /// Notes changes that an earlier term has journalled and not noted.
   void note_past_changes(const KnownEvents& noted) {
     if (noted.bytes == kAnySize) return;
-    for (const PastChange& past : job_->past_changes()) {
+    for (const PastChange& past : shell_.job->past_changes()) {
       const LogLine& line = *past.note.line;
       if (noted.log_lines.count(line.seq) == 0)
         event_log_.tell(past.note, {line.wall_ns, past.generation, past.epoch, past.rank});
@@ -297,13 +288,12 @@ class Loop final : public Supervisor {
   awaitable<void> tick_loop() {
     for (;;) {
       co_await io::sleep_for(kTick);
-      look_at_journal_room();
-      look_at_output();
       lock_watch_.look();
-      look_at_journal_size();
-      if (journal_room_.is_out()) continue;
+      decisions_.look_at_journal(lock_watch_.doubtful_for() > Duration{});
+      look_at_output();
+      if (decisions_.room().is_out()) continue;
       const Time at = io::steady_now();
-      hosts_.links().tick(at, journal_room_.job_time(at));
+      hosts_.links().tick(at, decisions_.room().job_time(at));
       post(Tick{});
     }
   }
@@ -313,13 +303,13 @@ class Loop final : public Supervisor {
     constexpr int kOften = 10;
     for (int lines = 0;; ++lines) {
       co_await io::sleep_for(options_.heartbeat * (lines < kOften ? 1 : kOften));
-      if (!end_) console_.info("{}", pulse_.line(*job_, io::steady_now(), uptime_s()));
+      if (!end_) console_.info("{}", pulse_.line(*shell_.job, io::steady_now(), uptime_s()));
     }
   }
 
   /// Reports the share of the members' time that was not lost, and the causes of the rest.
   void note_goodput() {
-    const Goodput time = job_->goodput();
+    const Goodput time = shell_.job->goodput();
     if (!time.share()) return;
     Note note{Note::Kind::kInfo, "goodput", "goodput: " + time.summary()};
     note.numbers.emplace_back("goodput", *time.share());
@@ -333,7 +323,7 @@ class Loop final : public Supervisor {
     const std::vector<Host> unconfirmed =
         co_await hosts_.links().shut_down(end_->grace, is_killed_);
     // Whose end is not waited for is not over: the next take-over waits for it.
-    const bool is_over = !spec_.is_taken_over || !stopped_why_ || unconfirmed.empty();
+    const bool is_over = !spec_.is_taken_over || !decisions_.was_stopped() || unconfirmed.empty();
     for (const Host& host : unconfirmed)
       console_.warn(
           "{} did not say that everything there has ended; what is left there stops by itself "
@@ -362,123 +352,24 @@ class Loop final : public Supervisor {
 
   // ---------------------------------------------------------------- events in, effects out
 
-  [[nodiscard]] Instant now() const {
-    const Time steady = io::steady_now();
-    return {journal_room_.job_time(steady), io::wall_now(), steady};
+  void post(JobEvent event) { decisions_.post(std::move(event)); }
+
+  void carry_out(const Effect& effect) {
+    const auto carry = [this]<class E>(const E& one) {
+      if constexpr (requires { act(one); })
+        act(one);
+      else if constexpr (!std::is_same_v<E, Append>)
+        hosts_.carry_out(one);
+    };
+    std::visit(carry, effect);
   }
 
-  void post(JobEvent event) {
-    if (journal_room_.is_out() && !JournalRoom::matters(event)) return;
-    events_.push_back(std::move(event));
-    if (!pumping_ && job_) pump();
-  }
-
-  void pump() {
-    pumping_ = true;
-    while (!events_.empty() && !journal_room_.is_out()) {
-      const JobEvent event = std::move(events_.front());
-      events_.pop_front();
-      const Instant then = now();
-      std::vector<Effect> effects = job_->step(event, then);
-      if (checks_settling_) check_settled(then);
-      // A tick without an effect changes nothing that a client can wait for.
-      const bool is_change = !effects.empty() || !std::holds_alternative<Tick>(event);
-      if (std::holds_alternative<NoticeGiven>(event)) fleet_.look();
-      carry_out(std::move(effects));
-      pulse_.look(*job_, io::steady_now());
-      if (const auto news = pulse_.news(*job_, io::steady_now())) act(*news);
-      if (is_change) changes_.note();
-      if (journal_failed_) events_.clear();
-    }
-    pumping_ = false;
-  }
-
-  /// DT_CHECK_SETTLE: a step that left something undone ends this process, loudly.
-  void check_settled(Instant then) {
-    const std::string undone = job_->unsettled(then);
-    if (undone.empty()) return;
-    console_.error("internal error: {}", undone);
-    std::abort();
-  }
-
-  void carry_out(std::vector<Effect> effects) {
-    for (auto e = effects.begin(); e != effects.end(); ++e) {
-      if (journal_failed_) return;
-      const auto* record = std::get_if<Append>(&*e);
-      if (!record) {
-        const auto carry = [this]<class E>(const E& one) {
-          if constexpr (requires { act(one); })
-            act(one);
-          else if constexpr (!std::is_same_v<E, Append>)
-            hosts_.carry_out(one);
-        };
-        std::visit(carry, *e);
-        continue;
-      }
-      const auto appended = append(*record);
-      // An end needs no room: who takes the job up again finds nothing alive.
-      if (appended || journal_failed_ || std::holds_alternative<JobEnding>(record->record))
-        continue;
-      if (stopped_why_) return end_unwritten(kExitInterrupted, *stopped_why_);
-      std::vector<Effect> rest(std::make_move_iterator(e), std::make_move_iterator(effects.end()));
-      journal_room_.hold(std::move(rest), appended.error().message, io::steady_now());
-      act(Note{Note::Kind::kFailure, "journal_full",
-               fmt::format("{}: nothing is decided until it can be written; training goes on to "
-                           "the next boundary and waits there",
-                           appended.error().message)});
-      return;
-    }
-  }
-
-  /// Writes the record, or why it cannot be written now. Other trouble than want of room ends the
-  /// job.
-  Result<void> append(const Append& e) {
-    const wire::Frame frame = to_frame(e.record);
-    auto appended = files_.journal().append(frame.type, frame.body);
-    if (!appended && files_.journal().is_full()) return appended;
-    if (!appended) {
-      console_.error("{}: the journal cannot be written, the job stops", appended.error().message);
-      end_unwritten(kExitFailure, appended.error().message);
-      return appended;
-    }
-    files_.journalled(e.record, frame);
-    return {};
-  }
-
-  /// Tries again what the journal's disk had no room for, and notes when little is left.
-  void look_at_journal_room() {
+  void decided(const JobEvent& event, bool is_change) {
     const Time at = io::steady_now();
-    if (const std::string little = journal_room_.news(files_.journal().shortage()); !little.empty())
-      act(Note{
-          Note::Kind::kFailure, "journal_room_low",
-          fmt::format("{}: when that is used up, the job waits at its next boundary", little)});
-    // What waits may be starts.
-    if (!journal_room_.is_due(at) || lock_watch_.doubtful_for() > Duration{}) return;
-    const auto appended = append(journal_room_.first());
-    if (journal_failed_) return;
-    if (!appended) return journal_room_.put_off(appended.error().message, at);
-    act(Note{Note::Kind::kInfo, "journal_written",
-             fmt::format("the journal can be written again, after {:.0f} s: the job goes on",
-                         seconds(journal_room_.waited(at)))});
-    pumping_ = true;
-    carry_out(journal_room_.let_go(at));
-    pump();
-  }
-
-  /// Cuts a journal that has become long.
-  void look_at_journal_size() {
-    if (journal_room_.is_out() || journal_failed_) return;
-    const Time begun = io::steady_now();
-    const auto cut = files_.cut_journal();
-    if (!cut) return own_log_.warn("the journal stays long: {}", cut.error().message);
-    if (!*cut) return;
-    const double took = seconds(io::steady_now() - begun);
-    Note note{Note::Kind::kMeasure, "journal_cut",
-              fmt::format("the journal had {:.1f} MB and has {:.1f} MB, after {:.2f} s",
-                          static_cast<double>((*cut)->before) / 1e6,
-                          static_cast<double>((*cut)->after) / 1e6, took)};
-    note.numbers.emplace_back("cut_s", took);
-    act(note);
+    if (std::holds_alternative<NoticeGiven>(event)) fleet_.look();
+    pulse_.look(*shell_.job, at);
+    if (const auto news = pulse_.news(*shell_.job, at)) act(*news);
+    if (is_change) changes_.note();
   }
 
   /// Notes when output waits too long for the shared volume, and when that is over.
@@ -501,30 +392,16 @@ class Loop final : public Supervisor {
     }
   }
 
-  /// The job ends though the journal cannot be written.
-  void end_unwritten(int exit_code, std::string why) {
-    // Nothing may happen that is not journalled: this supervisor carries nothing out any more.
-    journal_failed_ = true;
-    journal_room_.drop();
-    events_.clear();
-    if (end_) return;
-    Note ended{Note::Kind::kMeasure, "job_ended", why};
-    ended.numbers.emplace_back("code", exit_code);
-    act(ended);
-    act(End{exit_code, std::move(why), spec_.rules.stop_grace});
-  }
-
   void act(const ReleaseHost& e) {
     hosts_.carry_out(e);
-    std::erase_if(events_,
-                  [&e](const JobEvent& event) { return JournalRoom::is_void(event, e.host); });
+    decisions_.released(e.host);
     fleet_.look();
   }
 
   void act(const Note& e) {
     EventLog::Place place{e.line ? e.line->wall_ns : io::wall_now()};
-    if (job_) {
-      const Boundary& view = job_->boundary();
+    if (shell_.job) {
+      const Boundary& view = shell_.job->boundary();
       place.generation = view.generation();
       place.epoch = view.epoch();
       if (e.worker) place.rank = view.rank_of(*e.worker);
@@ -541,7 +418,7 @@ class Loop final : public Supervisor {
     const auto has_failed = [](const auto& number) {
       return number.first == "code" && number.second != 0;
     };
-    if (ended.worker && !job_->group_stops() &&
+    if (ended.worker && !shell_.job->group_stops() &&
         std::any_of(ended.numbers.begin(), ended.numbers.end(), has_failed))
       output_.show_end_of(*ended.worker);
   }
@@ -570,23 +447,23 @@ class Loop final : public Supervisor {
   [[nodiscard]] std::string status() const {
     const Time at = io::steady_now();
     const double own = uptime_s();
+    const JournalRoom& room = decisions_.room();
     const auto began = io::job_began(spec_.job);
     const double wall_s = static_cast<double>(io::wall_now()) / 1e9;
     return status_json(
         {.spec = spec_,
-         .job = *job_,
+         .job = *shell_.job,
          .processes = hosts_.processes(),
          .hosts = hosts_.notes(),
          .term = shell_.term.value,
          .stopping = end_.has_value(),
-         .now = journal_room_.job_time(at),
+         .now = room.job_time(at),
          .pulse_now = at,
          .uptime_s = began ? std::max(own, wall_s - static_cast<double>(*began)) : own,
          .supervisor_s = own,
          .file_refusal = host_worker_->state().refusal(),
-         .journal_waits_s = seconds(journal_room_.waited(at)),
-         .journal_trouble =
-             journal_room_.is_out() ? journal_room_.why() : files_.journal().shortage(),
+         .journal_waits_s = seconds(room.waited(at)),
+         .journal_trouble = room.is_out() ? room.why() : files_.journal().shortage(),
          .volume = volume_facts(),
          .foreign_log = files_.foreign_log(),
          .pulse = pulse_,
@@ -606,7 +483,7 @@ class Loop final : public Supervisor {
         stop(ask.why);
       co_return nlohmann::json{{"ok", true}}.dump();
     }
-    if (!job_) co_return error_reply("the supervisor is starting: try again");
+    if (!shell_.job) co_return error_reply("the supervisor is starting: try again");
     if (ask.op == "status") co_return status();
     if (ask.op == "changes") {
       const std::uint64_t number = co_await changes_.after(ask.from, kLongestWait);
@@ -625,7 +502,7 @@ class Loop final : public Supervisor {
     if (!edited) co_return error_reply(edited.error().message);
     host_worker_->nudge();
     nlohmann::json reply{{"ok", true}};
-    const std::string why_not = not_open(*job_, spec_, uptime_s());
+    const std::string why_not = not_open(*shell_.job, spec_, uptime_s());
     if (!why_not.empty()) reply["note"] = why_not;
     co_return reply.dump();
   }
@@ -644,7 +521,11 @@ class Loop final : public Supervisor {
 
   JobFiles files_;
   LockWatch lock_watch_{shell_, files_};
-  JournalRoom journal_room_;
+  Decisions decisions_{
+      shell_,
+      files_,
+      {.carry_out = [this](const Effect& effect) { carry_out(effect); },
+       .decided = [this](const JobEvent& event, bool is_change) { decided(event, is_change); }}};
   EventLog event_log_;
   Changes changes_;
   Pulse pulse_;
@@ -653,17 +534,11 @@ class Loop final : public Supervisor {
   JobHosts hosts_;
   MembershipDesk membership_;
   FleetDesk fleet_;
-  std::unique_ptr<Job> job_;  ///< Once the journal is read.
   std::optional<HostWorker> host_worker_;
 
-  std::deque<JobEvent> events_;
-  bool pumping_ = false;
-  const bool checks_settling_ = std::getenv("DT_CHECK_SETTLE") != nullptr;
-  bool journal_failed_ = false;  ///< Nothing is carried out any more.
   std::optional<End> end_;
-  std::optional<std::string> stopped_why_;  ///< stop() was called.
-  bool is_killed_ = false;                  ///< kill() was called.
-  bool has_folder_ = true;                  ///< No other supervisor has taken it over.
+  bool is_killed_ = false;  ///< kill() was called.
+  bool has_folder_ = true;  ///< No other supervisor has taken it over.
   Time started_ = io::steady_now();
 };
 

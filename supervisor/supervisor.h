@@ -4,7 +4,7 @@
 ///
 ///     JobFiles          journal, lock, and what the job writes to the shared volume
 ///     JobHosts          all that is done and heard on its hosts
-///     HostWorkerEditor  dtctl add and remove       JournalRoom       while the disk is full
+///     Decisions         events in, effects out     HostWorkerEditor  dtctl add and remove
 #pragma once
 
 #include <cstdint>
