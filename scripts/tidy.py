@@ -250,6 +250,24 @@ def reasons_of_readme(text):
             yield len(lines), f"{found} {what} in README.md; it has at most {MOST_README[what]}"
 
 
+def reasons_of_phases(script, page):
+    """Yields where a page's lists of phases are not those of scripts/test: without a phase, and --ci."""
+    lists = re.findall(r"^(?:usual|ci)=\((.*)\)$", script, re.M)
+    found = re.findall(r"\blint(?: (?:release|schedulers|asan|tsan)\b)+", page)
+    if len(lists) != 2 or sorted(lists) != sorted(found):
+        yield f"of the phases stands here {found}, in scripts/test {lists}: both lists, each once"
+
+
+PHASES = "usual=(lint release)\nci=(lint release asan)\n"
+PHASE_CASES = [
+    (PHASES, "scripts/test: lint release asan, `lint release`; lint alone, release", 0),
+    (PHASES, "scripts/test: lint release asan, or lint release tsan", 1),
+    (PHASES, "scripts/test: lint release asan", 1),
+    (PHASES, "lint release, lint release asan, lint release asan", 1),
+    ("ci=(lint release)\n", "lint release", 1),
+]
+
+
 # Headers of production whose name stands more than once, and how often. No other one may come; who renames one takes it out.
 SAME_NAME = {
     "check.h": 2, "clean.h": 2, "client.h": 2, "command.h": 3, "environment.h": 3, "event_log.h": 2, "exec.h": 2, "flags.h": 2,
@@ -345,6 +363,10 @@ def self_test():
         if len(list(reasons_of_readme(text))) != count:
             print(f"README.md: {count} reasons were wanted for {text!r}")
             return True
+    for script, page, count in PHASE_CASES:
+        if len(list(reasons_of_phases(script, page))) != count:
+            print(f"{count} reasons were wanted for {page!r} beside {script!r}")
+            return True
     bad = [f"{name}: {line}: {wanted} was wanted, not {found}" for name, line, wanted in CASES
            for found in [[reason for _, reason in reasons(name, line + "\n", "1.2.3")]]
            if (found != [] if wanted is None else not any(reason.startswith(wanted) for reason in found))]
@@ -378,6 +400,10 @@ def main():
     for name, reason in reasons_of_names(names, SAME_NAME):
         bad += 1
         print(f"{name}:1: {reason}")
+    for name in ("README.md", "CONTRIBUTING.md"):
+        for reason in reasons_of_phases(read("scripts/test"), read(name)):
+            bad += 1
+            print(f"{name}:1: {reason}")
     for name, number, reason in reasons_of_rooms(files(), read):
         bad += 1
         print(f"{name}:{number}: {reason}")
