@@ -45,6 +45,7 @@ struct Way {
   std::string why_not;  ///< Empty: it was reached.
 };
 
+/// Between two hosts, in the slower direction.
 struct Speed {
   std::size_t from = 0;
   std::size_t to = 0;

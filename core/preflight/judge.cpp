@@ -33,6 +33,7 @@ class Judge {
     for (const HostFindings& host : findings.hosts) {
       verdict_.hosts.push_back(host.host);
       verdict_.marks.emplace_back();
+      verdict_.speeds.emplace_back();
     }
   }
 
@@ -339,48 +340,46 @@ void Judge::judge_ways() {
   }
 }
 
-/// The fastest way of each host; 0 if it has none.
-std::vector<double> best_of(const std::vector<Speed>& speeds, std::size_t count) {
-  // A connection is as fast as its slower direction.
-  std::map<std::pair<std::size_t, std::size_t>, double> slower;
-  for (const Speed& speed : speeds) {
-    const auto [at, is_new] =
-        slower.emplace(std::minmax(speed.from, speed.to), speed.bytes_per_second);
-    if (!is_new) at->second = std::min(at->second, speed.bytes_per_second);
-  }
-  std::vector<double> best(count, 0);
-  for (const auto& [pair, rate] : slower)
-    for (const std::size_t host : {pair.first, pair.second})
-      best[host] = std::max(best[host], rate);
-  return best;
-}
-
-/// The rate below which a way is slow.
-double slow_rate(const std::vector<double>& best) {
-  std::vector<double> sorted;
-  for (const double rate : best)
-    if (rate > 0) sorted.push_back(rate);  // others were not measured
-  std::sort(sorted.begin(), sorted.end());
-  return sorted.empty() ? 0 : sorted[sorted.size() / 2] * kSlowShare;
-}
-
 void Judge::judge_speeds() {
-  if (all_.speeds.empty()) return;
-  const std::vector<double> best = best_of(all_.speeds, all_.hosts.size());
+  std::map<std::size_t, std::vector<const Speed*>> of;  // a host's pairs, the better one first
   for (const Speed& speed : all_.speeds) {
-    good(speed.from, Row::kSpeed);
-    good(speed.to, Row::kSpeed);
+    for (const std::size_t host : {speed.from, speed.to}) {
+      good(host, Row::kSpeed);
+      auto& own = of[host];
+      const bool is_better = own.empty() || speed.bytes_per_second > own.front()->bytes_per_second;
+      if (speed.why.empty()) own.insert(is_better ? own.begin() : own.end(), &speed);
+    }
     if (!speed.why.empty())
       remark(speed.from, Row::kSpeed, Mark::kFail,
              fmt::format("to {}: {}", all_.hosts[speed.to].host, speed.why),
              "see the network's row");
   }
-  const double usual = slow_rate(best) / kSlowShare;
-  for (const std::size_t host : slow_hosts(all_.speeds, all_.hosts.size()))
-    remark(host, Row::kSpeed, Mark::kFail,
-           fmt::format("slow with every partner: {:.1f} MB/s at best, {:.1f} MB/s elsewhere",
-                       best[host] / 1e6, usual / 1e6),
-           "see the speed of its network interface (ethtool), its cable and its switch port");
+  std::vector<double> better;
+  for (const auto& [host, own] : of) {
+    if (own.empty()) continue;
+    verdict_.speeds[host] = *own.front();
+    better.push_back(own.front()->bytes_per_second);
+  }
+  if (better.empty() || better.size() * 2 < of.size()) return;
+  std::sort(better.begin(), better.end());
+  const double usual = better[better.size() / 2];
+  const auto is_slow = [usual](const Speed& speed) {
+    return speed.bytes_per_second < usual * kSlowShare;
+  };
+  const auto is_bad = [&](std::size_t host) {
+    return of[host].size() > 1 && is_slow(*of[host].front());
+  };
+  for (const Speed& speed : all_.speeds) {
+    if (!speed.why.empty() || !is_slow(speed)) continue;
+    const bool is_known = is_bad(speed.from) || is_bad(speed.to);
+    for (const std::size_t host : {speed.from, speed.to})
+      if (is_bad(host) || !is_known)
+        remark(host, Row::kSpeed, is_known ? Mark::kFail : Mark::kWarn,
+               fmt::format("slow between {} and {}: {}; the median is {}",
+                           all_.hosts[speed.from].host, all_.hosts[speed.to].host,
+                           rate_text(speed.bytes_per_second), rate_text(usual)),
+               "see the speed of its network interface (ethtool), its cable and its switch port");
+  }
 }
 
 }  // namespace
@@ -394,6 +393,11 @@ const char* to_text(Row row) {
 const char* to_text(Mark mark) {
   constexpr std::array kNames = {"-", "OK", "WARN", "FAIL"};
   return kNames[static_cast<std::size_t>(mark)];
+}
+
+std::string rate_text(double bytes_per_second) {
+  const bool is_fast = bytes_per_second >= 1e9;
+  return fmt::format("{:.1f} {}B/s", bytes_per_second / (is_fast ? 1e9 : 1e6), is_fast ? 'G' : 'M');
 }
 
 bool Verdict::has_failed(std::size_t host) const {
@@ -413,19 +417,5 @@ bool Verdict::has_unreachable() const {
 }
 
 Verdict judge(const Findings& findings) { return Judge(findings).run(); }
-
-std::vector<std::size_t> slow_hosts(const std::vector<Speed>& speeds, std::size_t count) {
-  const std::vector<double> best = best_of(speeds, count);
-  const double slow = slow_rate(best);
-  std::vector<std::set<std::size_t>> partners(count);
-  for (const Speed& speed : speeds) {
-    partners[speed.from].insert(speed.to);
-    partners[speed.to].insert(speed.from);
-  }
-  std::vector<std::size_t> hosts;
-  for (std::size_t i = 0; i < count; ++i)
-    if (partners[i].size() > 1 && best[i] < slow) hosts.push_back(i);
-  return hosts;
-}
 
 }  // namespace dt::preflight

@@ -35,7 +35,8 @@ struct Remark {
 struct Verdict {
   std::vector<Host> hosts;
   std::vector<std::array<Mark, kRows.size()>> marks;  ///< Of each host.
-  std::vector<Remark> remarks;                        ///< By rows, then by hosts.
+  std::vector<Speed> speeds;    ///< Of each host's better pair; 0 B/s: it has none.
+  std::vector<Remark> remarks;  ///< By rows, then by hosts.
 
   [[nodiscard]] bool has_failed(std::size_t host) const;
   [[nodiscard]] bool has_failed() const;
@@ -44,9 +45,7 @@ struct Verdict {
 
 [[nodiscard]] Verdict judge(const Findings& findings);
 
-/// The hosts whose every way in `speeds` is slow: less than a third of what most hosts have at
-/// best. Those of two partners or more only.
-[[nodiscard]] std::vector<std::size_t> slow_hosts(const std::vector<Speed>& speeds,
-                                                  std::size_t count);
+/// "1.2 GB/s".
+[[nodiscard]] std::string rate_text(double bytes_per_second);
 
 }  // namespace dt::preflight

@@ -1,6 +1,5 @@
 #include "core/preflight/pairs.h"
 
-#include <algorithm>
 #include <set>
 
 namespace dt::preflight {
@@ -23,50 +22,6 @@ std::vector<Pair> pairs_to_try(const std::vector<std::size_t>& from,
     }
   }
   return pairs;
-}
-
-std::vector<std::vector<Pair>> ring_rounds(std::size_t count) {
-  if (count < 2) return {};
-  if (count == 2) return {{{0, 1}}};
-  std::vector<std::vector<Pair>> rounds(2);
-  for (std::size_t i = 0; i + 1 < count; ++i) rounds[i % 2].emplace_back(i, i + 1);
-  const Pair last{count - 1, 0};
-  if (count % 2 == 0)
-    rounds[1].push_back(last);
-  else
-    rounds.push_back({last});
-  return rounds;
-}
-
-std::vector<std::vector<Pair>> second_partners(const std::vector<std::size_t>& suspects,
-                                               const std::vector<std::size_t>& others,
-                                               std::size_t count) {
-  std::vector<std::vector<Pair>> rounds;
-  std::vector<std::set<std::size_t>> busy;
-  const auto are_neighbours = [count](std::size_t a, std::size_t b) {
-    return (a + 1) % count == b || (b + 1) % count == a;
-  };
-  std::size_t turn = 0;
-  for (const std::size_t suspect : suspects) {
-    std::vector<std::size_t> partners;
-    for (const std::size_t other : others)
-      if (other != suspect && !are_neighbours(suspect, other)) partners.push_back(other);
-    if (partners.empty())
-      for (const std::size_t other : others)
-        if (other != suspect) partners.push_back(other);
-    if (partners.empty()) continue;
-    const std::size_t partner = partners[turn++ % partners.size()];
-    std::size_t round = 0;
-    while (round < busy.size() && (busy[round].contains(suspect) || busy[round].contains(partner)))
-      ++round;
-    if (round == busy.size()) {
-      busy.emplace_back();
-      rounds.emplace_back();
-    }
-    busy[round].insert({suspect, partner});
-    rounds[round].emplace_back(suspect, partner);
-  }
-  return rounds;
 }
 
 }  // namespace dt::preflight

@@ -18,14 +18,4 @@ inline constexpr std::size_t kMostPairs = 4096;
 [[nodiscard]] std::vector<Pair> pairs_to_try(const std::vector<std::size_t>& from,
                                              const std::vector<std::size_t>& to);
 
-/// The pairs of neighbours in a ring of `count` hosts, in rounds in which each host is in one pair
-/// at most.
-[[nodiscard]] std::vector<std::vector<Pair>> ring_rounds(std::size_t count);
-
-/// Rounds, as above, in which each of `suspects` meets one of `others` that is no neighbour of it
-/// in the ring, or at least another host than itself.
-[[nodiscard]] std::vector<std::vector<Pair>> second_partners(
-    const std::vector<std::size_t>& suspects, const std::vector<std::size_t>& others,
-    std::size_t count);
-
 }  // namespace dt::preflight

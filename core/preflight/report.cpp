@@ -38,6 +38,21 @@ std::vector<SameRemark> grouped(const std::vector<Remark>& remarks) {
   return all;
 }
 
+/// With the figures of the slowest of these hosts.
+std::string speed_text(const Verdict& verdict, const std::vector<std::size_t>& hosts, Mark mark) {
+  Speed slowest;
+  for (const std::size_t i : hosts) {
+    const Speed& one = verdict.speeds[i];
+    if (one.bytes_per_second == 0) continue;
+    if (slowest.bytes_per_second == 0 || one.bytes_per_second < slowest.bytes_per_second)
+      slowest = one;
+  }
+  if (slowest.bytes_per_second == 0) return to_text(mark);
+  const std::string text =
+      fmt::format("{:.0f} us, {}", slowest.latency_us, rate_text(slowest.bytes_per_second));
+  return mark == Mark::kOk ? text : fmt::format("{} {}", to_text(mark), text);
+}
+
 json facts_of(const HostFindings& host) {
   json facts = json::object();
   if (host.command && *host.command) {
@@ -93,7 +108,10 @@ std::string table_text(const Verdict& verdict) {
   end_line();
   for (std::size_t i = 0; i < lines.size(); ++i) {
     out += fmt::format("{:<{}}", names[i], width);
-    for (const Mark mark : lines[i].first) out += fmt::format("  {:<7}", to_text(mark));
+    const auto& [marks, hosts] = lines[i];
+    for (std::size_t k = 0; k + 1 < marks.size(); ++k)
+      out += fmt::format("  {:<7}", to_text(marks[k]));
+    out += "  " + speed_text(verdict, hosts, marks.back());
     end_line();
   }
   return out + remarks_text(verdict);

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <memory>
 #include <random>
-#include <set>
 #include <utility>
 
 #include "core/preflight/judge.h"
@@ -89,8 +89,8 @@ class Check {
   /// To the job's servers.
   [[nodiscard]] std::vector<Way> ways_to_servers(std::size_t from) const;
   awaitable<void> check_speeds();
-  awaitable<void> measure_rounds(std::vector<std::vector<Pair>> rounds);
-  awaitable<void> measure(std::size_t from, std::size_t to);
+  /// Both directions, one after the other.
+  awaitable<void> measure(Pair hosts);
 
   [[nodiscard]] std::string address_of(const Host& host, const AgentState& state) const;
   [[nodiscard]] std::vector<std::uint16_t> ports_of(const Host& host) const;
@@ -282,56 +282,41 @@ awaitable<void> Check::dial(std::size_t from, std::vector<Way> ways, std::string
   }
 }
 
-awaitable<void> Check::measure(std::size_t from, std::size_t to) {
-  Speed speed{from, to, "", 0, 0};
-  const Listening* there = listening(to);
-  if (there == nullptr || !talks_[from]->is_open()) co_return;
-  const AskMeasure question{
-      0, {there->address, there->ports.back()}, word_, kMeasuredBytes, kMeasureMs};
-  const std::uint32_t id = talks_[from]->ask(question);
-  auto said = co_await talks_[from]->answer<AskMeasure>(id, kMeasured, "its speed");
-  speed.why = said ? said->why : said.error().message;
-  if (said) {
-    speed.latency_us = said->latency_us;
-    speed.bytes_per_second = said->bytes_per_second;
-  }
-  all_.speeds.push_back(std::move(speed));
-}
-
-/// Each pair in both directions, one after the other.
-awaitable<void> Check::measure_rounds(std::vector<std::vector<Pair>> rounds) {
-  for (const auto& round : rounds) {
-    for (const bool is_back : {false, true}) {
-      io::TaskGroup flows(executor_);
-      for (const auto& [a, b] : round) flows.spawn(is_back ? measure(b, a) : measure(a, b));
-      co_await flows.join();
+awaitable<void> Check::measure(Pair hosts) {
+  Speed slower{hosts.first, hosts.second, "", 0, std::numeric_limits<double>::max()};
+  for (int way = 0; way < 2; ++way, std::swap(hosts.first, hosts.second)) {
+    const auto [from, to] = hosts;
+    const Listening* there = listening(to);
+    if (there == nullptr || !talks_[from]->is_open()) co_return;
+    const AskMeasure question{
+        0, {there->address, there->ports.back()}, word_, kMeasuredBytes, kMeasureMs};
+    const std::uint32_t id = talks_[from]->ask(question);
+    const auto said = co_await talks_[from]->answer<AskMeasure>(id, kMeasured, "its speed");
+    if (!said || !said->why.empty()) {
+      slower = {from, to, said ? said->why : said.error().message, 0, 0};
+      break;
     }
+    slower.latency_us = std::max(slower.latency_us, said->latency_us);
+    slower.bytes_per_second = std::min(slower.bytes_per_second, said->bytes_per_second);
   }
+  all_.speeds.push_back(std::move(slower));
 }
 
+/// Each host and the next one, in passes in which no host is in two pairs.
 awaitable<void> Check::check_speeds() {
   std::vector<std::size_t> there;
   for (std::size_t i = 0; i < talks_.size(); ++i)
     if (listening(i) != nullptr) there.push_back(i);
-  // Places in the ring become hosts.
-  const auto hosts_of = [&there](std::vector<std::vector<Pair>> rounds) {
-    for (auto& round : rounds)
-      for (auto& [a, b] : round) {
-        a = there[a];
-        b = there[b];
-      }
-    return rounds;
-  };
-  co_await measure_rounds(hosts_of(ring_rounds(there.size())));
-  const std::vector<std::size_t> slow = slow_hosts(all_.speeds, talks_.size());
-  std::vector<std::size_t> suspects;
-  std::vector<std::size_t> others;
-  for (std::size_t k = 0; k < there.size(); ++k) {
-    const bool is_slow = std::find(slow.begin(), slow.end(), there[k]) != slow.end();
-    (is_slow ? suspects : others).push_back(k);
+  const std::size_t pairs = there.size() > 2 ? there.size() : there.size() / 2;
+  for (std::size_t pass = 0; pass < 3; ++pass) {
+    io::TaskGroup flows(executor_);
+    for (std::size_t k = 0; k < pairs; ++k) {
+      const bool is_odd_last = k + 1 == there.size() && k % 2 == 0;
+      const Pair hosts{there[k], there[(k + 1) % there.size()]};
+      if ((is_odd_last ? 2 : k % 2) == pass) flows.spawn(measure(hosts));
+    }
+    co_await flows.join();
   }
-  auto again = hosts_of(second_partners(suspects, others, there.size()));
-  co_await measure_rounds(std::move(again));
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "core/preflight/judge.h"
 
+#include <algorithm>
+
 #include "core/preflight/report.h"
 #include "test/support/catch.h"
 
@@ -35,6 +37,22 @@ Remark only(const Verdict& verdict) {
   REQUIRE(verdict.remarks.size() == 1);
   CHECK(!verdict.remarks.front().remedy.empty());
   return verdict.remarks.front();
+}
+
+/// Hosts in a ring: pair i is that of h(i+1) and the next one.
+Findings with_pairs(const std::vector<double>& rates) {
+  Findings all = good_hosts(std::max<std::size_t>(rates.size(), 2));
+  for (std::size_t i = 0; i < rates.size(); ++i)
+    all.speeds.push_back(
+        {i, (i + 1) % all.hosts.size(), "", 30.0 + static_cast<double>(i), rates[i]});
+  return all;
+}
+
+/// The first letter of each host's mark.
+std::string speed_marks(const Verdict& verdict) {
+  std::string all;
+  for (const auto& marks : verdict.marks) all += *to_text(marks.back());
+  return all;
 }
 
 void check_only(const Findings& all, std::size_t host, Row row, Mark mark,
@@ -170,33 +188,64 @@ TEST_CASE("preflight: a way that is closed names source, destination and port") 
              "none of 2 hosts reaches it at 10.0.0.2 port 9000: no answer within 3.0 s");
 }
 
-TEST_CASE("preflight: a host is slow with two partners, its partners are not") {
-  std::vector<Speed> speeds;
-  for (std::size_t i = 0; i < 5; ++i) {
-    const std::size_t next = (i + 1) % 5;
-    const bool is_slow = i == 2 || next == 2;
-    speeds.push_back({i, next, "", 50, is_slow ? 1e6 : 1e9});
-    speeds.push_back({next, i, "", 50, 1e9});
-  }
-  CHECK(slow_hosts(speeds, 5) == std::vector<std::size_t>{2});
-  // A third partner with whom it is fast: the links were slow, not the host.
-  speeds.push_back({2, 4, "", 50, 9e8});
-  CHECK(slow_hosts(speeds, 5).empty());
-  // Two hosts alone: nobody knows which.
-  CHECK(slow_hosts({{0, 1, "", 50, 1e6}, {1, 0, "", 50, 1e9}}, 2).empty());
+TEST_CASE("preflight speed: of two hosts nobody knows which is slow") {
+  CHECK(judge(with_pairs({1e3})).remarks.empty());
+  CHECK(judge(with_pairs({0})).remarks.empty());
 }
 
-TEST_CASE("preflight: a fast host between two slow ones has to meet another one") {
-  std::vector<Speed> speeds;
-  const auto is_slow = [](std::size_t host) { return host == 1 || host == 3; };
-  for (std::size_t i = 0; i < 8; ++i) {
-    const std::size_t next = (i + 1) % 8;
-    speeds.push_back({i, next, "", 50, is_slow(i) || is_slow(next) ? 1e6 : 1e9});
+TEST_CASE("preflight speed: a host that is slow with both neighbours fails, and no other") {
+  for (const std::size_t count : {3U, 5U, 6U}) {
+    for (std::size_t slow = 0; slow < count; ++slow) {
+      std::vector<double> rates(count, 1e9);
+      rates[slow] = 1e6;
+      rates[(slow + count - 1) % count] = 2e6;
+      const Verdict verdict = judge(with_pairs(rates));
+      CHECK(speed_marks(verdict) ==
+            std::string(slow, 'O') + "F" + std::string(count - slow - 1, 'O'));
+      CHECK(verdict.remarks.size() == 2);
+    }
   }
-  CHECK(slow_hosts(speeds, 8) == std::vector<std::size_t>{1, 2, 3});
-  for (const std::size_t host : {1U, 2U, 3U})
-    speeds.push_back({host, 6, "", 50, is_slow(host) ? 1e6 : 1e9});
-  CHECK(slow_hosts(speeds, 8) == std::vector<std::size_t>{1, 3});
+  const Verdict verdict = judge(with_pairs({1e9, 1.2e9, 1e6, 2e6, 1e9}));
+  CHECK(remarks_text(verdict) ==
+        "FAIL speed h4: slow between h3 and h4: 1.0 MB/s; the median is 1.0 GB/s\n"
+        "     remedy: see the speed of its network interface (ethtool), its cable and its switch "
+        "port\n"
+        "FAIL speed h4: slow between h4 and h5: 2.0 MB/s; the median is 1.0 GB/s\n"
+        "     remedy: see the speed of its network interface (ethtool), its cable and its switch "
+        "port\n");
+  CHECK(table_text(verdict).starts_with(
+      "hosts     reach    command  volume   clock    machine  gpus     network  speed\n"
+      "h[1-3,5]  OK       OK       OK       OK       OK       OK       OK       30 us, 1.0 GB/s\n"
+      "h4        OK       OK       OK       OK       OK       OK       OK       FAIL 33 us, 2.0 "
+      "MB/s\n"));
+}
+
+TEST_CASE("preflight speed: a slow link between two hosts that are fast elsewhere is a warning") {
+  const Verdict verdict = judge(with_pairs({1e9, 4e8, 1e9, 1e8}));
+  CHECK(speed_marks(verdict) == "WOOW");
+  CHECK(
+      remarks_text(verdict).starts_with("WARN speed h[1,4]: slow between h4 and h1: 100.0 MB/s; "));
+  CHECK(!verdict.has_failed());
+  CHECK(judge(with_pairs({1e9, 3.4e8, 1e9})).remarks.empty());
+}
+
+TEST_CASE("preflight speed: a fast host between two slow ones is named with its neighbours") {
+  const Verdict verdict = judge(with_pairs({1e6, 1e6, 1e6, 1e6, 1e9, 1e9, 1e9, 1e9}));
+  CHECK(speed_marks(verdict) == "OFFFOOOO");
+  CHECK_THAT(remarks_text(verdict),
+             Catch::Matchers::Contains("FAIL speed h[3-4]: slow between h3 and h4: ") &&
+                 Catch::Matchers::Contains("FAIL speed h[2-3]: slow between h2 and h3: "));
+}
+
+TEST_CASE("preflight speed: where fewer than half were measured nobody is slow") {
+  Findings all = with_pairs({1e9, 1e6, 1e9, 1e9, 1e9, 1e9, 1e9});
+  CHECK(speed_marks(judge(all)) == "OWWOOOO");
+  all.speeds[0].why = "the connection broke";  // h2 has one pair left, which blames nobody
+  CHECK(speed_marks(judge(all)) == "FWWOOOO");
+  for (std::size_t pair = 3; pair < 7; ++pair) all.speeds[pair].why = all.speeds[0].why;
+  CHECK(speed_marks(judge(all)) == "FOOFFFF");
+  CHECK_THAT(table_text(judge(all)),
+             Catch::Matchers::Contains("FAIL speed h4: to h5: the connection broke"));
 }
 
 }  // namespace dt::preflight
