@@ -1,4 +1,4 @@
-"""scripts/chaos --self-test: the watch sees what it is to see, also of real processes; schedules are what they are to be."""
+"""test/chaos/chaos.py --self-test: the watch sees what it is to see, also of real processes; schedules are what they are to be."""
 from __future__ import annotations
 
 import collections

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Kills the supervisor at random moments of elastic jobs, and checks what must hold all the same.
 
-usage: scripts/supervisor-kills [--kills N] [--seed N] [--bin DIR] [--ssh | --local] [--only KIND] [--keep]
+usage: test/chaos/supervisor_kills.py [--kills N] [--seed N] [--bin DIR] [--ssh | --local] [--only KIND] [--keep]
 
 Jobs of elastic_worker, some in the foreground (dtlaunch starts the supervisor again, at most 5 times in
 60 s), some detached (`dtctl resume` does, from another shell), on this machine or on three sshds of
@@ -29,7 +29,7 @@ import sys
 import tempfile
 import time
 
-SOURCE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+SOURCE = os.path.normpath(os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", ".."))
 KILLS_OF_A_FOREGROUND_JOB = 5  # in 60 s, or dtlaunch gives up: console.cpp
 TAKEN_UP_DEADLINE = 30.0
 EPOCH_S = 0.3

@@ -14,8 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable
 
-ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
-sys.path.insert(0, f"{ROOT}/test/chaos")
+ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", ".."))
 sys.dont_write_bytecode = True
 import checks  # noqa: E402
 import hosts  # noqa: E402
@@ -26,10 +25,10 @@ from keeper import Keeper  # noqa: E402
 from schedule import ALONE, MACHINES, WEIGHTS, Schedule  # noqa: E402
 
 EXAMPLES = """examples:
-  scripts/chaos --seed 1                      a minute and a half on four hosts
-  scripts/chaos --seed 7 --seconds 60 --hosts 6 --verbose
-  scripts/chaos --seed 7 --print              what would be done, and nothing else
-  for seed in $(seq 10); do scripts/chaos --seed $seed --ledger || break; done
+  test/chaos/chaos.py --seed 1                      a minute and a half on four hosts
+  test/chaos/chaos.py --seed 7 --seconds 60 --hosts 6 --verbose
+  test/chaos/chaos.py --seed 7 --print              what would be done, and nothing else
+  for seed in $(seq 10); do test/chaos/chaos.py --seed $seed --ledger || break; done
 
 Hosts are network namespaces with an sshd each, where there is root; else loopback addresses, and what
 cannot be done to those is told. The job folder is a volume of its own (a FUSE), and so is the master's disk: they stall,
