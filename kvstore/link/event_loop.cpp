@@ -1,5 +1,7 @@
 #include "kvstore/link/event_loop.h"
 
+#include <pthread.h>
+
 #include <thread>
 
 #include "core/base/result.h"
@@ -84,6 +86,7 @@ void EventLoop::stay_awake() {
 void EventLoop::start() {
   closed_in_child_.emplace(context_);
   thread_ = std::thread([this] { run_in_background(); });
+  ::pthread_setname_np(thread_.native_handle(), "dtkv-loop");
 }
 
 void EventLoop::finish() {

@@ -1,5 +1,7 @@
 #include "kvstore/server/server.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -332,6 +334,7 @@ struct Server::Impl {
   /// ShardOptions::offload of a loop: runs the work on the loader's thread.
   void offload(std::uint32_t loop, std::function<std::function<void()>()> work) {
     io::asio::post(*loader, [this, loop, work = std::move(work)] {
+      ::pthread_setname_np(::pthread_self(), "kv-restore");
       loops[loop]->events().post([loop = loops[loop].get(), then = work()] {
         then();
         loop->write_answers();

@@ -1,5 +1,6 @@
 #include "launcher/check/gate.h"
 
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <array>
@@ -58,6 +59,7 @@ std::vector<std::string> first_ones(std::vector<std::string> sentences) {
 }  // namespace
 
 int gate_main(int in, int out) {
+  ::prctl(PR_SET_NAME, "dtsuper-gate");  // it was run as /proc/self/exe
   auto request = read_request(in);
   if (!request) return kExitFailure;
   auto verdict = pass(std::move(*request), in);

@@ -403,6 +403,7 @@ class Helper {
 
 int volume_helper(int fd) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ::prctl(PR_SET_NAME, "dtsuper-volume");  // it was run as /proc/self/exe
   ::signal(SIGPIPE, SIG_IGN);
   const int flags = ::fcntl(STDOUT_FILENO, F_GETFL);
   if (flags >= 0) ::fcntl(STDOUT_FILENO, F_SETFL, flags | O_NONBLOCK);

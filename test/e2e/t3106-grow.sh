@@ -39,6 +39,9 @@ holders_are ""
 say "1 -> 3 workers as Slurm gives nodes; what waits is shown, and goes first"
 ctl grow 3 -- -p whole
 awaits workers=3
+run table "$PYTHON" "$DT_SOURCE/test/e2e/processes.py" "$DT_SOURCE/packaging/doc/processes.md" "$T" dtfleet 'dtagent --hold' 'dtagent --attach'
+output table
+expect_status 0
 file_is n1 "${VIA[@]}"
 STEP=0.3 wait_for 10 'dtctl status | grep -q "^nodes of Slurm: 3 asked for, 1 pending ([A-Za-z]*)$"' || fail "$(dtctl status)"
 refused '1 more workers would be 5, and --max-workers is 4 .1 are asked for already' ctl grow 1

@@ -1,5 +1,7 @@
 #include "kvstore/server/checkpoint/writer.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <filesystem>
@@ -58,6 +60,7 @@ SavedWriter::~SavedWriter() {
 
 void SavedWriter::submit(Task task) {
   io::asio::post(thread_, [this, task = std::move(task)]() mutable {
+    ::pthread_setname_np(::pthread_self(), "kv-save");
     auto written = write_task(task, stopping_);
     busy_ = false;
     done_(std::move(task), std::move(written));

@@ -1,5 +1,7 @@
 #include "kvstore/worker/device/group.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -150,6 +152,7 @@ void DeviceGroup::ring() {
 // ---------------------------------------------------------------- the thread
 
 void DeviceGroup::serve() {
+  ::pthread_setname_np(::pthread_self(), "dtkv-devices");
   std::unique_lock lock(mutex_);
   for (;;) {
     auto fresh = std::exchange(fresh_, {});
