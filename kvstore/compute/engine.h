@@ -6,11 +6,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
 
+#include "kvstore/compute/compression.h"
 #include "kvstore/compute/optimizer.h"
 #include "kvstore/compute/payload.h"
 #include "kvstore/compute/reduce.h"
@@ -78,28 +80,46 @@ class HostEngine final : public Engine {
     return kv::share(std::move(ours), pool_);
   }
   [[nodiscard]] Payload bring(Payload host) override { return host; }
-  void copy(std::byte* to, const std::byte* from, std::size_t bytes) override;
+  void copy(std::byte* to, const std::byte* from, std::size_t bytes) override {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+  }
   [[nodiscard]] Payload swap_out(Payload& /*ours*/, std::mutex& /*guard*/) override { return {}; }
   void wait() override {}
   [[nodiscard]] std::string take_failure() override { return {}; }
   [[nodiscard]] bool goes_on() const override { return true; }
 
   void reduce(data::Dtype dtype, const Reduction& reduction, std::byte* out,
-              std::size_t elements) override;
-  void count(data::Dtype dtype, std::byte* values, std::size_t elements) override;
+              std::size_t elements) override {
+    nonfinite_ += kv::reduce(dtype, reduction, out, elements);
+  }
+  void count(data::Dtype dtype, std::byte* values, std::size_t elements) override {
+    nonfinite_ += count_nonfinite(dtype, values, elements);
+  }
   void update(const OptimizerSpec& spec, OptimizerState& state, data::Dtype dtype,
               double learning_rate, std::byte* values, const Reduction& gradient,
-              std::size_t elements) override;
+              std::size_t elements) override {
+    nonfinite_ += kv::update(spec, state, dtype, learning_rate, values, gradient, elements);
+  }
   void add_and_count(data::Dtype dtype, std::byte* into, const std::byte* from,
-                     std::size_t elements) override;
+                     std::size_t elements) override {
+    nonfinite_ += add_to(dtype, into, from, 1, elements);
+  }
   void add(data::Dtype dtype, std::byte* into, const std::byte* from, double weight,
-           std::size_t elements) override;
-  void scale(data::Dtype dtype, std::byte* values, double factor, std::size_t elements) override;
+           std::size_t elements) override {
+    static_cast<void>(add_to(dtype, into, from, weight, elements));
+  }
+  void scale(data::Dtype dtype, std::byte* values, double factor, std::size_t elements) override {
+    kv::scale(dtype, values, factor, elements);
+  }
   void decode(data::Codec codec, std::byte* out, const Payload& codes,
-              std::size_t elements) override;
+              std::size_t elements) override {
+    kv::decode(codec, reinterpret_cast<float*>(out), codes.data(), elements);
+  }
   void decode_add(data::Codec codec, std::byte* into, const Payload& codes, float weight,
-                  std::size_t elements) override;
-  [[nodiscard]] std::uint64_t take_nonfinite() override;
+                  std::size_t elements) override {
+    kv::decode_add(codec, reinterpret_cast<float*>(into), codes.data(), weight, elements);
+  }
+  [[nodiscard]] std::uint64_t take_nonfinite() override { return std::exchange(nonfinite_, 0); }
 
  private:
   std::shared_ptr<PayloadPool> pool_;
