@@ -5,7 +5,6 @@
 
 #include "core/base/result.h"
 #include "kvstore/compute/kernels/kernels.h"
-#include "kvstore/compute/typed_sum.h"
 
 namespace dt::kv {
 

@@ -2,24 +2,11 @@
 #pragma once
 
 #include <cstddef>
-#include <span>
 
+#include "kvstore/compute/typed_sum.h"
 #include "kvstore/protocol/messages.h"
 
 namespace dt::kv {
-
-/// A contribution and its weight.
-struct Addend {
-  const std::byte* data = nullptr;
-  double weight = 1;
-};
-
-/// (the weighted addends, added in their order) / divisor. `divisor` 1 with weights 1 is a sum;
-/// weights n and divisor sum(n) is the sample-weighted mean.
-struct Reduction {
-  std::span<const Addend> addends;
-  double divisor = 1;
-};
 
 /// Computed in the values' own type. int64 elements wrap; they take weights and divisor 1 only.
 /// `out` may be the first addend. Returns how many elements are not finite; 0 proves that all

@@ -1,15 +1,29 @@
-/// A Reduction as the kernels take it.
+/// A weighted sum of contributions whose type is known at run time, and as the kernels take it.
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
+#include <span>
 #include <vector>
 
 #include "kvstore/compute/kernels/kernels.h"
-#include "kvstore/compute/reduce.h"
 
 namespace dt::kv {
 
-/// T is float or double. Lives as long as sum() is used.
+/// A contribution and its weight.
+struct Addend {
+  const std::byte* data = nullptr;
+  double weight = 1;
+};
+
+/// (the weighted addends, added in their order) / divisor. `divisor` 1 with weights 1 is a sum;
+/// weights n and divisor sum(n) is the sample-weighted mean.
+struct Reduction {
+  std::span<const Addend> addends;
+  double divisor = 1;
+};
+
+/// A Reduction as the kernels take it. T is float or double. Lives as long as sum() is used.
 template <class T>
 class TypedSum {
  public:
