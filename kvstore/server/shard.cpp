@@ -60,7 +60,11 @@ std::string cannot_hold(const data::Header& header, const std::string& why) {
 }  // namespace
 
 Shard::Shard(ShardOptions options, Answers& answers)
-    : options_(options), answers_(answers), context_(options.device), pending_(options.pending) {
+    : options_(options),
+      answers_(answers),
+      context_(options.device),
+      pending_(options.pending),
+      held_(options.max_held_bytes) {
   context_.deterministic = options.deterministic;
   context_.refuse_nonfinite = options.refuse_nonfinite;
   if (context_.device) context_.device->on_no_memory([this] { return make_room(); });
@@ -153,7 +157,7 @@ Result<void> Shard::check(const data::Header& header) {
   if (header.payload < least || header.payload > most)
     return fail(ErrorKind::kProtocol, "a frame of type {} with {} bytes (expected {} to {})",
                 static_cast<int>(header.type), header.payload, least, most);
-  if (is_early(header) && held_bytes_ + header.payload > options_.max_held_bytes)
+  if (is_early(header) && !held_.has_room(header.payload))
     return fail(ErrorKind::kUnavailable, "too many frames wait for the commit of generation {}",
                 header.generation);
   return {};
@@ -165,11 +169,6 @@ bool Shard::is_early(const data::Header& header) const {
                           header.type == data::Type::kPushPull ||
                           header.type == data::Type::kBarrier || header.type == data::Type::kFinish;
   return takes_part && header.generation > members_.generation();
-}
-
-void Shard::hold(Time deadline, Held frame) {
-  held_bytes_ += sizeof(Held) + frame.payload.size();
-  held_.emplace_back(deadline, std::move(frame));
 }
 
 std::size_t Shard::chunk_bytes(const data::Header& header) {
@@ -184,7 +183,7 @@ bool Shard::is_on_device(const data::Header& header) {
 
 void Shard::handle(const data::Header& header, Payload payload, Time now, SharedBuffers shared) {
   if (is_early(header))
-    return hold(now + options_.hold_limit, {header, std::move(payload), std::move(shared)});
+    return held_.hold({now + options_.hold_limit, header, std::move(payload), std::move(shared)});
   switch (header.type) {
     case data::Type::kRegister:
       return on_register(header, std::move(payload));
@@ -237,13 +236,8 @@ Members::Applied Shard::commit(const ServerCommit& commit, Time now, SavedLoop* 
   }
   if (saved) *saved = save();
   retry(pending_.take_all());
-  held_bytes_ = 0;
-  for (auto& [deadline, frame] : std::exchange(held_, {})) {
-    if (is_early(frame.header))
-      hold(deadline, std::move(frame));
-    else
-      handle(frame.header, std::move(frame.payload), now, std::move(frame.shared));
-  }
+  for (auto& frame : held_.take(members_.generation()))
+    handle(frame.header, std::move(frame.payload), now, std::move(frame.shared));
   return applied;
 }
 
@@ -296,21 +290,14 @@ void Shard::disconnect(WorkerId worker) {
   pending_.forget(worker);
   for (auto& [key, waiting] : restoring_)
     std::erase_if(waiting, [&](const auto& header) { return header.worker == worker; });
-  held_bytes_ = 0;
-  for (auto& [deadline, frame] : std::exchange(held_, {}))
-    if (frame.header.worker != worker) hold(deadline, std::move(frame));
+  held_.disconnect(worker);
 }
 
 void Shard::expire(Time now) {
-  held_bytes_ = 0;
-  for (auto& [deadline, frame] : std::exchange(held_, {})) {
-    if (deadline > now)
-      hold(deadline, std::move(frame));
-    else
-      refuse(frame.header, data::Code::kUnavailable,
-             fmt::format("the server did not learn of generation {} in time",
-                         frame.header.generation));
-  }
+  for (const auto& frame : held_.expire(now))
+    refuse(
+        frame.header, data::Code::kUnavailable,
+        fmt::format("the server did not learn of generation {} in time", frame.header.generation));
 }
 
 // ---------------------------------------------------------------- keys

@@ -31,6 +31,7 @@
 #include "kvstore/compute/payload.h"
 #include "kvstore/protocol/messages.h"
 #include "kvstore/server/chunk_value.h"
+#include "kvstore/server/held_frames.h"
 #include "kvstore/server/key_sets.h"
 #include "kvstore/server/pending.h"
 #include "kvstore/server/rounds.h"
@@ -161,11 +162,6 @@ class Shard {
     /// Contributions to this round and the last one; each worker's last asynchronous push.
     std::vector<Refused> refused;
   };
-  struct Held {
-    data::Header header;
-    Payload payload;
-    SharedBuffers shared;
-  };
   using ChunkKey = std::uint64_t;  ///< KeyId in the high half, chunk in the low half.
 
   void on_register(const data::Header& header, Payload payload);
@@ -201,7 +197,6 @@ class Shard {
   static void wait_for_round(Chunk& chunk, const data::Header& header, const SharedBuffers& shared);
   void complete(Chunk& chunk);
   [[nodiscard]] bool is_early(const data::Header& header) const;
-  void hold(Time deadline, Held frame);
   /// Whether the result of a complete round is no longer available.
   [[nodiscard]] bool is_gone(const Chunk& chunk, Round round) const;
   void open(Chunk& chunk);
@@ -246,9 +241,8 @@ class Shard {
   std::vector<std::weak_ptr<const Payload>> saved_;
   std::weak_ptr<std::mutex> saved_guard_;
 
-  PendingRequests pending_;                  ///< A commit may change which worker creates them.
-  std::vector<std::pair<Time, Held>> held_;  ///< Frames that wait for a generation.
-  std::size_t held_bytes_ = 0;
+  PendingRequests pending_;  ///< A commit may change which worker creates them.
+  HeldFrames held_;
   std::uint64_t fenced_ = 0;
   LateRounds late_;
 };
