@@ -6,7 +6,6 @@
 #include "core/base/quantity.h"
 #include "kvstore/compute/compression.h"
 #include "kvstore/compute/reduce.h"
-#include "kvstore/protocol/layout.h"
 
 namespace dt::kv {
 
@@ -14,42 +13,9 @@ namespace {
 
 constexpr std::uint32_t kMaxText = std::uint32_t{16} << 20;
 constexpr std::uint32_t kMaxOptimizerText = 4096;
-/// A table of all keys has to fit into an answer.
-constexpr std::size_t kMaxTable = data::kMaxPayload - 64;
-constexpr std::size_t kMaxKeys = std::size_t{1} << 20;
-constexpr std::size_t kMaxChunks = kMaxKeys * 4;
-constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 40;
 
 std::uint64_t chunk_key(const data::Header& header) {
   return (static_cast<std::uint64_t>(header.key.value) << 32) | header.chunk;
-}
-
-std::string describe(const data::KeySpec& key) {
-  return fmt::format("{} elements of {}{}{}", key.count, name_of(key.dtype),
-                     key.flags & data::kAuxiliary ? ", auxiliary" : "",
-                     key.flags & data::kTransient ? ", transient" : "");
-}
-
-std::string origin(std::optional<WorkerId> creator) {
-  return creator ? fmt::format(", from worker {}", *creator) : std::string();
-}
-
-/// The least number of chunks of a key, whatever their size.
-std::size_t chunks_of(const data::KeySpec& key) {
-  return 1 + key.count * data::element_bytes(key.dtype) / Layout::kDefaultChunkBytes;
-}
-
-/// Why a key that a worker registers is invalid; empty: it is valid.
-std::string refusal(const data::KeySpec& key) {
-  const auto name = std::string_view(key.name).substr(0, 100);
-  if (!is_supported(key.dtype))
-    return fmt::format("key '{}': float32, float64 and int64 keys are supported, not dtype {}",
-                       name, static_cast<int>(key.dtype));
-  if ((key.flags & ~(data::kAuxiliary | data::kTransient)) != 0)
-    return fmt::format("key '{}': unknown flags {:#x}", name, static_cast<int>(key.flags));
-  if (key.count > kMaxElements)
-    return fmt::format("key '{}': {} elements are too many", name, key.count);
-  return {};
 }
 
 std::string cannot_hold(const data::Header& header, const std::string& why) {
@@ -76,13 +42,7 @@ Shard::Shard(ShardOptions options, Answers& answers)
     context_.has_state = true;
   }
   context_.step = options_.restore->manifest().step;
-  if (!options_.is_registrar) return;
-  for (const auto& key : options_.restore->keys()) {
-    key_index_.emplace(key.name, keys_.size());
-    keys_.push_back(key);
-    creators_.emplace_back();
-    table_chunks_ += chunks_of(key);
-  }
+  if (options_.is_registrar) keys_.restore(options_.restore->keys());
 }
 
 Shard::~Shard() {
@@ -250,7 +210,7 @@ SavedLoop Shard::save() {
     saved_guard_ = saved.guard;
     saved_.clear();
   }
-  saved.keys = keys_;
+  saved.keys = keys_.keys();
   saved.step = context_.step;
   if (context_.optimizer) saved.optimizer = to_string(*context_.optimizer);
   saved.chunks.reserve(chunks_.size());
@@ -307,67 +267,17 @@ void Shard::on_register(const data::Header& header, Payload payload) {
     return refuse(header, data::Code::kInvalid, "keys are registered at server 0");
   const auto wanted = wire::parse<data::RegisterKeys>(payload.text());
   if (!wanted) return refuse(header, data::Code::kInvalid, wanted.error().message);
-  const data::KeySpec* missing = nullptr;
-  bool created = false;
-  const auto add = [&](const data::KeySpec& key, std::size_t index) {
-    if ((key.flags & data::kAuxiliary) == 0)
-      key_sets_.add(header.worker, KeyId(static_cast<std::uint32_t>(index)));
-  };
-  for (const auto& key : wanted->keys) {
-    if (const auto wrong = refusal(key); !wrong.empty())
-      return refuse(header, data::Code::kInvalid, wrong);
-    const auto it = key_index_.find(key.name);
-    if (it != key_index_.end()) {
-      const auto& have = keys_[it->second];
-      if (have != key)
-        return refuse(header, data::Code::kMismatch,
-                      fmt::format("key '{}' has {}{}; worker {} wants {}", key.name, describe(have),
-                                  origin(creators_[it->second]), header.worker, describe(key)));
-      add(key, it->second);
-    } else if (members_.is_first(header.worker)) {
-      const std::size_t bytes = wire::body_of(key).size();
-      if (keys_.size() >= kMaxKeys || table_chunks_ + chunks_of(key) > kMaxChunks ||
-          table_bytes_ + bytes > kMaxTable)
-        return refuse(header, data::Code::kInvalid,
-                      fmt::format("key '{}': too many keys or elements, or too long names",
-                                  std::string_view(key.name).substr(0, 100)));
-      table_bytes_ += bytes;
-      table_chunks_ += chunks_of(key);
-      key_index_.emplace(key.name, keys_.size());
-      add(key, keys_.size());
-      keys_.push_back(key);
-      creators_.emplace_back(header.worker);
-      created = true;
-    } else if (!missing) {
-      missing = &key;
-    }
-  }
-  if (!missing) {
-    data::KeyTable table;
-    table.from = std::min(wanted->known, static_cast<std::uint32_t>(keys_.size()));
-    table.keys.assign(keys_.begin() + table.from, keys_.end());
-    answer(header, data::Type::kDone, std::make_shared<Payload>(wire::body_of(table)));
-  } else if (const auto why = never_created(header.worker, missing->name); !why.empty()) {
-    refuse(header, data::Code::kMismatch, why);
-  } else {
-    park(header, std::move(payload));
-  }
-  if (created) retry(pending_.take(header));
+  const auto are_there = keys_.add(*wanted, header.worker, members_, first_is_at_barrier());
+  if (!are_there) return refuse(header, are_there.error().code, are_there.error().message);
+  if (!*are_there) return park(header, std::move(payload));
+  const auto table = wire::body_of(keys_.table(wanted->known));
+  answer(header, data::Type::kDone, std::make_shared<Payload>(table));
+  if (members_.is_first(header.worker)) retry(pending_.take(header));
 }
 
-std::string Shard::never_created(WorkerId worker, const std::string& key) const {
-  if (!members_.contains(worker)) return {};  // nobody waits for a newcomer
-  const WorkerId first = members_.contributors().front();
-  const bool is_at_barrier = std::any_of(at_barrier_.begin(), at_barrier_.end(),
-                                         [&](const auto& at) { return at.worker == first; });
-  if (!is_at_barrier && !key_sets_.has_arrived(first)) return {};
-  std::string why = fmt::format(
-      "key '{}': worker {} initialises it, and worker {}, which has rank 0, waits at the {} "
-      "without it",
-      key, worker, first, is_at_barrier ? "barrier" : "epoch boundary");
-  if (const auto other = key_sets_.lack_of(worker, first))
-    why += fmt::format("; it has '{}', which worker {} has not", keys_[other->value].name, worker);
-  return why + ": all workers initialise the same keys";
+bool Shard::first_is_at_barrier() const {
+  return std::any_of(at_barrier_.begin(), at_barrier_.end(),
+                     [&](const auto& at) { return members_.is_first(at.worker); });
 }
 
 void Shard::on_init(const data::Header& header, Payload payload) {
@@ -492,7 +402,7 @@ void Shard::on_finish(const data::Header& header) {
   const bool is_steps = (header.flags & data::kStepsOnly) != 0;
   const auto part = is_steps ? Members::Part::kSteps : Members::Part::kEpoch;
   const bool arrives = (header.flags & data::kAtBoundary) != 0;
-  if (arrives && header.round.value == members_.phase()) key_sets_.arrive(header.worker);
+  if (arrives && header.round.value == members_.phase()) keys_.arrive(header.worker);
   if (members_.finish(header.worker, header.round.value, next, part)) recheck(false);
   answer(header, data::Type::kDone);
   if (arrives && members_.is_first(header.worker)) retry_registrations();
@@ -524,7 +434,7 @@ void Shard::end_epoch_if_finished(bool is_finished) {
   } else {
     members_.clear_if_all_finished();
   }
-  if (members_.phase() != phase) key_sets_.end_epoch(workers);
+  if (members_.phase() != phase) keys_.end_epoch(workers);
 }
 
 void Shard::on_barrier(const data::Header& header) {
@@ -550,13 +460,8 @@ void Shard::on_barrier(const data::Header& header) {
 }
 
 void Shard::on_sync(const data::Header& header) {
-  if (const auto lack = key_sets_.lack_of(header.worker))
-    return refuse(
-        header, data::Code::kMismatch,
-        fmt::format("key '{}': worker {}, which had rank 0, has initialised it before the "
-                    "first epoch boundary, and worker {} has not: all workers initialise "
-                    "the same keys",
-                    keys_[lack->key.value].name, lack->first, header.worker));
+  if (const auto lack = keys_.lack_of(header.worker); !lack.empty())
+    return refuse(header, data::Code::kMismatch, lack);
   data::SyncState state;
   state.generation = members_.generation();
   state.phase = members_.phase();

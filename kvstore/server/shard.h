@@ -32,7 +32,7 @@
 #include "kvstore/protocol/messages.h"
 #include "kvstore/server/chunk_value.h"
 #include "kvstore/server/held_frames.h"
-#include "kvstore/server/key_sets.h"
+#include "kvstore/server/key_registry.h"
 #include "kvstore/server/pending.h"
 #include "kvstore/server/rounds.h"
 
@@ -165,8 +165,7 @@ class Shard {
   using ChunkKey = std::uint64_t;  ///< KeyId in the high half, chunk in the low half.
 
   void on_register(const data::Header& header, Payload payload);
-  /// Why nobody will create the key that this worker wants; empty: it may be created.
-  [[nodiscard]] std::string never_created(WorkerId worker, const std::string& key) const;
+  [[nodiscard]] bool first_is_at_barrier() const;
   void on_init(const data::Header& header, Payload payload);
   void restore_chunk(const data::Header& header);
   void on_restored(const data::Header& asked, Result<RestoredSlice> slice);
@@ -228,14 +227,7 @@ class Shard {
   RoundMachine barrier_;
   std::vector<data::Header> at_barrier_;
 
-  std::vector<data::KeySpec> keys_;  ///< The key table, by KeyId.
-  /// By KeyId: the worker that created the key; none: it is from `restore`.
-  std::vector<std::optional<WorkerId>> creators_;
-  std::unordered_map<std::string, std::size_t> key_index_;
-  KeySets key_sets_;
-  std::size_t table_bytes_ = 0;   ///< Approximate bytes of a KeyTable with all keys.
-  std::size_t table_chunks_ = 0;  ///< Number of all keys' chunks, at the usual chunk size.
-
+  KeyRegistry keys_;
   WorkerId optimizer_by_;
   /// Arrays in the device's memory that the last checkpoint still holds.
   std::vector<std::weak_ptr<const Payload>> saved_;
