@@ -72,8 +72,6 @@ Payload ChunkValue::bring(Payload payload, const std::byte* shared) {
   return shared ? copy_of(shared) : engine_.bring(std::move(payload));
 }
 
-std::string ChunkValue::failure() { return engine_.take_failure(); }
-
 std::string ChunkValue::refusal(const data::Header& header, const Payload& payload) {
   const data::Codec codec = payload_codec(header);
   const auto error = payload_error(codec, payload.data());
@@ -447,12 +445,13 @@ void ChunkValue::add_async(const std::byte* gradient, std::byte* place) {
 
 // ---------------------------------------------------------------- checkpoints
 
-void ChunkValue::restore(OptimizerState state) {
+void ChunkValue::restore(RestoredSlice slice) {
   DT_CHECK(parts_.empty(), "restored before the first contribution");
-  if (state.updates > 0) context_.has_state = true;
-  state_ = std::move(state);
-  for (auto* moments : {&state_.first, &state_.second})
-    if (*moments) *moments = engine_.share(engine_.bring(std::move(**moments)));
+  if (slice.updates > 0) context_.has_state = true;
+  const auto ours = [this](Payload bytes) {
+    return bytes.empty() ? nullptr : engine_.share(engine_.bring(std::move(bytes)));
+  };
+  state_ = {ours(std::move(slice.arrays[1])), ours(std::move(slice.arrays[2])), slice.updates};
 }
 
 std::shared_ptr<const Payload> ChunkValue::state(bool second) {

@@ -19,6 +19,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -53,6 +54,13 @@ struct ShardContext {
         pool(device ? device->host_pool() : std::make_shared<PayloadPool>()),
         host(pool) {}
 
+  /// Whether the device has failed: then no request is answered any more.
+  [[nodiscard]] bool has_lost_device() const {
+    if (!device || !device->is_broken()) return false;
+    if (on_device_lost) on_device_lost(device->take_failure());
+    return true;
+  }
+
   bool deterministic = false;
   bool refuse_nonfinite = false;
   std::optional<OptimizerSpec> optimizer;  ///< Changes while no round of a parameter is open.
@@ -63,8 +71,9 @@ struct ShardContext {
   std::shared_ptr<DeviceEngine> device;  ///< Null: there is none. Comes with its pool.
   std::shared_ptr<PayloadPool> pool;     ///< Host memory.
   HostEngine host;
-  std::vector<Addend> addends;  ///< Scratch.
-  std::vector<Addend> block;    ///< Scratch.
+  std::function<void(std::string why)> on_device_lost;  ///< ShardOptions::on_device_lost
+  std::vector<Addend> addends;                          ///< Scratch.
+  std::vector<Addend> block;                            ///< Scratch.
 };
 
 class ChunkValue {
@@ -74,7 +83,7 @@ class ChunkValue {
              Payload value);
 
   /// Sets a saved optimizer state. To be called before the first contribution.
-  void restore(OptimizerState state);
+  void restore(RestoredSlice slice);
   /// The optimizer's first or second state in host memory, zeros before the first update. With
   /// another reference these bytes do not change.
   [[nodiscard]] std::shared_ptr<const Payload> state(bool second);
@@ -91,7 +100,7 @@ class ChunkValue {
   void leave_saved(std::mutex& guard);
   /// Why the device failed since the last call, outside of a round (see Applied); empty: it did
   /// not.
-  [[nodiscard]] std::string failure();
+  [[nodiscard]] std::string failure() { return engine_.take_failure(); }
 
   [[nodiscard]] data::Dtype dtype() const { return dtype_; }
   [[nodiscard]] bool is_auxiliary() const { return is_auxiliary_; }

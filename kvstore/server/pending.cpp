@@ -36,8 +36,8 @@ void PendingRequests::leaves(const Frame& frame) {
   bytes_ -= cost(frame);
 }
 
-std::vector<PendingRequests::Frame> PendingRequests::take(const data::Header& header) {
-  auto found = frames_.extract(what(header));
+std::vector<PendingRequests::Frame> PendingRequests::take(const What& what) {
+  auto found = frames_.extract(what);
   if (!found) return {};
   for (const Frame& frame : found.mapped()) leaves(frame);
   return std::move(found.mapped());

@@ -28,7 +28,10 @@ class PendingRequests {
   /// False: a limit would be exceeded; the request is not kept.
   [[nodiscard]] bool put(const data::Header& header, Payload payload);
   /// Takes out all requests of `header`'s type; of a kInit, those for the same chunk.
-  [[nodiscard]] std::vector<Frame> take(const data::Header& header);
+  [[nodiscard]] std::vector<Frame> take(const data::Header& header) { return take(what(header)); }
+  [[nodiscard]] std::vector<Frame> take_registrations() {
+    return take(What(data::Type::kRegister, 0));
+  }
   [[nodiscard]] std::vector<Frame> take_all();
   void forget(WorkerId worker);
   /// Calls `f(header)` for every request.
@@ -43,6 +46,7 @@ class PendingRequests {
   using What = std::pair<data::Type, std::uint64_t>;
 
   [[nodiscard]] static What what(const data::Header& header);
+  [[nodiscard]] std::vector<Frame> take(const What& what);
   [[nodiscard]] static std::size_t cost(const Frame& frame);
   void leaves(const Frame& frame);
 

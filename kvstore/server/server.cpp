@@ -292,22 +292,20 @@ class Server::Loop final : public Answers {
 };
 
 void Server::Loop::Connection::change_memories() {
-  data::Header answer = header;
-  answer.payload = 0;
-  answer.type = data::Type::kDone;
   if (header.type == data::Type::kUnshare) {
     memories.forget(header.chunk);
-    return loop.answer(worker, answer, nullptr);
+    return loop.reply(header, data::Type::kDone);
   }
   const auto told = wire::parse<data::ShareMemory>(payload.text());
   const auto opened = told ? memories.open(*told) : tl::unexpected(told.error());
-  if (!opened) return loop.shard_.refuse(header, data::Code::kInvalid, opened.error().message);
-  if (loop.device_) answer.flags |= data::kOnDevice;
-  loop.answer(worker, answer, nullptr);
+  if (!opened) return loop.refuse(header, {data::Code::kInvalid, opened.error().message});
+  if (loop.device_) header.flags |= data::kOnDevice;
+  loop.reply(header, data::Type::kDone);
 }
 
 Result<SharedBuffers> Server::Loop::Connection::find_shared() {
-  return memories.find(places, loop.shard_.chunk_bytes(header), loop.shard_.is_on_device(header),
+  const ChunkValue* value = loop.shard_.value_of(header);
+  return memories.find(places, value ? value->bytes() : 0, value && value->is_on_device(),
                        header.type != data::Type::kPull);
 }
 

@@ -16,11 +16,8 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <set>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -30,22 +27,14 @@
 #include "core/protocol/control_messages.h"
 #include "kvstore/compute/payload.h"
 #include "kvstore/protocol/messages.h"
-#include "kvstore/server/chunk_value.h"
+#include "kvstore/server/answers.h"
+#include "kvstore/server/chunks.h"
 #include "kvstore/server/held_frames.h"
 #include "kvstore/server/key_registry.h"
 #include "kvstore/server/pending.h"
 #include "kvstore/server/rounds.h"
 
 namespace dt::kv {
-
-/// Where answers go. A worker without a connection gets none: it resends the request after it has
-/// reconnected.
-class Answers {
- public:
-  virtual ~Answers() = default;
-  virtual void answer(WorkerId to, const data::Header& header,
-                      std::shared_ptr<const Payload> payload) = 0;
-};
 
 struct ShardOptions {
   bool is_registrar = false;  ///< The first server's loop 0: owns the key table and the barrier.
@@ -90,22 +79,19 @@ void choose_waits(std::vector<WaitingFor>& waits);
 class Shard {
  public:
   Shard(ShardOptions options, Answers& answers);
-  ~Shard();
   Shard(const Shard&) = delete;
   Shard& operator=(const Shard&) = delete;
 
   [[nodiscard]] Result<void> check(const data::Header& header);
   /// Uninitialised memory for the payload of a frame that check() let through.
-  [[nodiscard]] Payload take(const data::Header& header);
+  [[nodiscard]] Payload take(const data::Header& header) { return chunks_.take(header); }
   void handle(const data::Header& header, Payload payload, Time now, SharedBuffers shared = {});
   /// A request that came to another loop; it is refused if check() fails.
   void handle_unchecked(const data::Header& header, Payload payload, Time now);
-  /// Answers a request with an error.
-  void refuse(const data::Header& to, data::Code code, std::string message);
-  /// The bytes of the frame's chunk; 0: there is no such chunk.
-  [[nodiscard]] std::size_t chunk_bytes(const data::Header& header);
-  /// Whether a device computes the frame's chunk.
-  [[nodiscard]] bool is_on_device(const data::Header& header);
+  /// The value of the frame's chunk; null: there is no such chunk.
+  [[nodiscard]] const ChunkValue* value_of(const data::Header& header) {
+    return chunks_.value_of(header);
+  }
   /// Changes the contributor set; kStale: the commit was refused.
   /// `saved`, if given, becomes the state when the commit is applied: all earlier rounds are in it,
   /// and no later ones.
@@ -136,103 +122,60 @@ class Shard {
   [[nodiscard]] std::uint64_t fenced() const { return fenced_; }
 
  private:
-  /// A request that the open round will answer.
-  struct Waiting {
-    data::Header header;
-    SharedBuffers shared;
-  };
-  /// A contribution that counts as one without samples, and the error for its sender. An
-  /// asynchronous push was not applied, and its number is used up.
-  struct Refused {
-    WorkerId worker;
-    Round round;
-    std::string why;
-    data::Code code = data::Code::kNonfinite;
-  };
-  struct Chunk {
-    ChunkValue value;
-    RoundMachine rounds;
-    bool is_transient = false;  ///< Not in checkpoints.
-    // The open round:
-    std::size_t open_at = 0;  ///< Index in open_.
-    std::vector<Waiting> waiting;
-    Time arrived_at{};                                    ///< The latest contribution of any round.
-    Time completed_at{};                                  ///< The last round.
-    std::optional<std::pair<Round, std::string>> failed;  ///< The last round, if it failed.
-    /// Contributions to this round and the last one; each worker's last asynchronous push.
-    std::vector<Refused> refused;
-  };
-  using ChunkKey = std::uint64_t;  ///< KeyId in the high half, chunk in the low half.
-
   void on_register(const data::Header& header, Payload payload);
   [[nodiscard]] bool first_is_at_barrier() const;
   void on_init(const data::Header& header, Payload payload);
   void restore_chunk(const data::Header& header);
   void on_restored(const data::Header& asked, Result<RestoredSlice> slice);
-  [[nodiscard]] SavedLoop save();
-  /// Moves arrays that a checkpoint holds from the device's memory to the host's; false: it holds
-  /// none.
-  bool make_room();
-  /// Adds the chunk and answers the sender; refuses the request if the device could not take it.
-  bool add_chunk(const data::Header& header, ChunkValue value);
-  Chunk& keep_chunk(const data::Header& header, ChunkValue value);
-  /// Whether the device has failed: then no request is answered any more.
-  bool has_lost_device();
   void on_push(const data::Header& header, Payload payload, SharedBuffers shared, Time now);
   /// The worker's contribution to the open round has arrived.
   void note_arrival(Chunk& chunk, WorkerId worker, bool is_last, Time now);
   void on_pull(const data::Header& header, const SharedBuffers& shared);
   void on_finish(const data::Header& header);
   void on_barrier(const data::Header& header);
-  void on_pull_state(const data::Header& header);
-  void on_init_state(const data::Header& header, Payload payload);
-  /// Why a request cannot be for this chunk's optimizer state; empty: it can.
-  [[nodiscard]] std::string state_refusal(const data::Header& header, const Chunk& chunk) const;
   void on_set_optimizer(const data::Header& header, Payload payload);
   void on_sync(const data::Header& header);
   void on_async_push(Chunk& chunk, const data::Header& header, Payload payload,
                      const SharedBuffers& shared);
-  [[nodiscard]] static const Refused* find_refused(const Chunk& chunk, const data::Header& header);
-  static void wait_for_round(Chunk& chunk, const data::Header& header, const SharedBuffers& shared);
   void complete(Chunk& chunk);
   [[nodiscard]] bool is_early(const data::Header& header) const;
-  /// Whether the result of a complete round is no longer available.
-  [[nodiscard]] bool is_gone(const Chunk& chunk, Round round) const;
-  void open(Chunk& chunk);
+  /// Whether the push asks for the result of a complete round that is no longer available.
+  [[nodiscard]] bool is_gone(const Chunk& chunk, const data::Header& push) const;
+  void open(Chunk& chunk) {
+    chunk.open_at = open_.size();
+    open_.push_back(&chunk);
+  }
   void close(Chunk& chunk);
   void recheck(bool epoch_ends);
-  void end_epoch_if_finished(bool is_finished);
+  void enter_barrier(const data::Header& header);
+  void complete_barrier(bool epoch_ends);
   /// Keeps a request until another worker has created its key, chunk or optimizer, or refuses it.
   void park(const data::Header& header, Payload payload);
   void retry(std::vector<PendingRequests::Frame> frames);
-  void retry_registrations();
-  void answer(const data::Header& to, data::Type type, std::shared_ptr<const Payload> payload = {});
-  void answer_value(const data::Header& to, const SharedBuffers& shared, Chunk& chunk,
+  /// Answers a contribution whose round is complete.
+  void answer_push(Chunk& chunk, const data::Header& header, const SharedBuffers& shared,
+                   bool is_there);
+  /// Answers with the chunk's value: written to shared memory if the worker named a place there,
+  /// else sent.
+  void answer_value(Chunk& chunk, const data::Header& header, const SharedBuffers& shared,
                     bool is_there);
   void admission_failed(const data::Header& to, Admission why, const RoundMachine& rounds);
-  Chunk* find(const data::Header& header);
 
   ShardOptions options_;
   Answers& answers_;
   Members members_;
   ShardContext context_;
-  std::unordered_map<ChunkKey, Chunk> chunks_;
-  ChunkKey last_key_ = 0;  ///< Key of last_found_.
-  Chunk* last_found_ = nullptr;
+  Chunks chunks_;
   /// Requests that wait for chunks that are being read from `restore`.
-  std::unordered_map<ChunkKey, std::vector<data::Header>> restoring_;
-  std::vector<Chunk*> open_;        ///< Chunks whose open round has a contribution.
-  std::vector<Waiting> answering_;  ///< Scratch of complete().
-  std::vector<std::byte*> places_;  ///< Scratch of complete().
+  std::map<std::pair<KeyId, std::uint32_t>, std::vector<data::Header>> restoring_;
+  std::vector<Chunk*> open_;               ///< Chunks whose open round has a contribution.
+  std::vector<Chunk::Waiting> answering_;  ///< Scratch of complete().
+  std::vector<std::byte*> places_;         ///< Scratch of complete().
   RoundMachine barrier_;
   std::vector<data::Header> at_barrier_;
 
   KeyRegistry keys_;
   WorkerId optimizer_by_;
-  /// Arrays in the device's memory that the last checkpoint still holds.
-  std::vector<std::weak_ptr<const Payload>> saved_;
-  std::weak_ptr<std::mutex> saved_guard_;
-
   PendingRequests pending_;  ///< A commit may change which worker creates them.
   HeldFrames held_;
   std::uint64_t fenced_ = 0;

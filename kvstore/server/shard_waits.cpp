@@ -13,7 +13,7 @@ void Shard::add_debts(std::set<WorkerId>& owing, std::set<WorkerId>& waiting) co
   barrier_.add_missing(members_, owing);
   // All of these are needed: a worker that waits for others does not owe a contribution.
   for (const Chunk* chunk : open_)
-    for (const Waiting& one : chunk->waiting) waiting.insert(one.header.worker);
+    for (const auto& one : chunk->waiting) waiting.insert(one.header.worker);
   for (const data::Header& one : at_barrier_) waiting.insert(one.worker);
   // What is pending waits for the first contributor.
   pending_.each([&](const data::Header& one) {
@@ -44,8 +44,7 @@ std::vector<WaitingFor> Shard::waits() const {
     if (!is_new && key < place->second.key) place->second = {key, rounds};
   };
   for (const Chunk* chunk : open_)
-    for (const Waiting& one : chunk->waiting)
-      add(one.header.worker, one.header.key, &chunk->rounds);
+    for (const auto& one : chunk->waiting) add(one.header.worker, one.header.key, &chunk->rounds);
   for (const data::Header& one : at_barrier_) add(one.worker, WaitingFor::kNoKey, &barrier_);
   pending_.each([&](const data::Header& one) {
     add(one.worker, one.type == data::Type::kInit ? one.key : WaitingFor::kNoKey, nullptr);
