@@ -14,6 +14,8 @@ Shard::Shard(ShardOptions options, Answers& answers)
       answers_(answers),
       context_(options_.device),
       chunks_(context_, answers),
+      restoring_(options_, context_, chunks_, answers,
+                 [this](const auto& header) { on_init(header, {}); }),
       pending_(options_.pending),
       held_(options_.max_held_bytes) {
   context_.deterministic = options_.deterministic;
@@ -158,8 +160,7 @@ void Shard::disconnect(WorkerId worker) {
     chunk->value.detach(worker);
   }
   pending_.forget(worker);
-  for (auto& [chunk, waiting] : restoring_)
-    std::erase_if(waiting, [&](const auto& header) { return header.worker == worker; });
+  restoring_.disconnect(worker);
   held_.disconnect(worker);
 }
 
@@ -196,7 +197,7 @@ void Shard::on_init(const data::Header& header, Payload payload) {
     at.round = chunk->rounds.open();
     return answers_.reply(at, Type::kDone);
   }
-  if (options_.restore && options_.restore->has(header.key)) return restore_chunk(header);
+  if (restoring_.has(header.key)) return restoring_.ask(header);
   // Kept without its values: if this worker must provide them, it is asked for them again.
   if (!members_.is_first(header.worker)) return park(header, {});
   const bool has_values = !payload.empty() || header.samples == 0;
@@ -212,45 +213,6 @@ void Shard::on_init(const data::Header& header, Payload payload) {
   if (!why.empty()) return answers_.refuse(header, {data::Code::kInvalid, why});
   on_init(header, {});  // the chunk is there
   retry(pending_.take(header));
-}
-
-void Shard::restore_chunk(const data::Header& header) {
-  const auto& key = options_.restore->keys()[header.key.value];
-  if (header.dtype != key.dtype)
-    return answers_.refuse(header, data::Code::kMismatch,
-                           "key '{}' is of another dtype in the checkpoint", key.name);
-  const auto [chunk, is_first] = restoring_.try_emplace({header.key, header.chunk});
-  std::erase_if(chunk->second, [&](const auto& h) { return h.worker == header.worker; });
-  chunk->second.push_back(header);
-  if (!is_first) return;
-  auto work = [this, restore = options_.restore, header]() -> std::function<void()> {
-    auto slice = std::make_shared<Result<RestoredSlice>>(
-        restore->load(header.key, header.step, header.samples));
-    return [this, header, slice] { on_restored(header, std::move(*slice)); };
-  };
-  if (options_.offload) return options_.offload(std::move(work));
-  work()();
-}
-
-/// The chunk was read, or reading failed: answers the requests that wait for it.
-void Shard::on_restored(const data::Header& asked, Result<RestoredSlice> slice) {
-  const auto waiting = std::move(restoring_.extract({asked.key, asked.chunk}).mapped());
-  const auto& key = options_.restore->keys()[asked.key.value];
-  const bool is_part = asked.samples <= key.count && asked.step <= key.count - asked.samples;
-  if (!slice && is_part && options_.on_damage) return options_.on_damage(slice.error().message);
-  std::string why;
-  if (slice)
-    why = chunks_.add(asked, (key.flags & data::kAuxiliary) != 0, std::move(*slice));
-  else
-    why = slice.error().message;
-  if (context_.has_lost_device()) return;
-  for (const auto& header : waiting) {
-    const bool is_same = header.samples == asked.samples && header.step == asked.step;
-    if (why.empty() || (!slice && !is_same))  // another part of the key may be there
-      on_init(header, {});
-    else
-      answers_.refuse(header, {data::Code::kInvalid, why});
-  }
 }
 
 // ---------------------------------------------------------------- rounds and epochs

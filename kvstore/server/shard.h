@@ -32,11 +32,12 @@
 #include "kvstore/server/held_frames.h"
 #include "kvstore/server/key_registry.h"
 #include "kvstore/server/pending.h"
+#include "kvstore/server/restoring.h"
 #include "kvstore/server/rounds.h"
 
 namespace dt::kv {
 
-struct ShardOptions {
+struct ShardOptions : RestoreOptions {
   bool is_registrar = false;  ///< The first server's loop 0: owns the key table and the barrier.
   /// Contributions of a round are summed in worker id order: its bits then do not depend on the
   /// order of arrival. Otherwise each is added as it arrives.
@@ -44,15 +45,6 @@ struct ShardOptions {
   /// A contribution with infinite or NaN elements is an error; otherwise they are counted.
   bool refuse_nonfinite = false;
   std::size_t max_held_bytes = std::size_t{256} << 20;  ///< Bytes of frames of later generations.
-  /// Gives the initial values of the keys and chunks that it contains, whichever worker creates
-  /// them; null: there is none.
-  std::shared_ptr<const Checkpoint> restore;
-  /// Runs the work on another thread, in the order of the calls, then the function that it returns
-  /// on the shard's thread; none: both at once. For reading `restore`.
-  std::function<void(std::function<std::function<void()>()> work)> offload;
-  /// Called on the shard's thread, maybe repeatedly: a part of `restore` cannot be read; the
-  /// workers that asked for it get no answer. None: their requests are refused.
-  std::function<void(std::string why)> on_damage;
   /// The device that has the chunks' memory; null: it is host memory.
   std::shared_ptr<DeviceEngine> device;
   /// Called on the shard's thread, maybe repeatedly: the device has failed. Requests that it should
@@ -125,8 +117,6 @@ class Shard {
   void on_register(const data::Header& header, Payload payload);
   [[nodiscard]] bool first_is_at_barrier() const;
   void on_init(const data::Header& header, Payload payload);
-  void restore_chunk(const data::Header& header);
-  void on_restored(const data::Header& asked, Result<RestoredSlice> slice);
   void on_push(const data::Header& header, Payload payload, SharedBuffers shared, Time now);
   /// The worker's contribution to the open round has arrived.
   void note_arrival(Chunk& chunk, WorkerId worker, bool is_last, Time now);
@@ -166,8 +156,7 @@ class Shard {
   Members members_;
   ShardContext context_;
   Chunks chunks_;
-  /// Requests that wait for chunks that are being read from `restore`.
-  std::map<std::pair<KeyId, std::uint32_t>, std::vector<data::Header>> restoring_;
+  Restoring restoring_;
   std::vector<Chunk*> open_;               ///< Chunks whose open round has a contribution.
   std::vector<Chunk::Waiting> answering_;  ///< Scratch of complete().
   std::vector<std::byte*> places_;         ///< Scratch of complete().
