@@ -1,6 +1,6 @@
 /// A chunk's value at a server, and the contributions of its open round that will change it: the
-/// arithmetic of a round. shard.h and rounds.h decide which contribution counts, and when the round
-/// is complete.
+/// arithmetic of a round. rounds.h decides which contribution counts, and when the round is
+/// complete.
 ///
 ///     contribute() for each counted one -> apply() once -> the next round
 ///

@@ -1,6 +1,6 @@
 /// The rules of rounds: which contribution is admitted and when a round is complete. Pure: worker
 /// ids and numbers in, decisions out; no payload, clock, socket or thread. The arithmetic is in
-/// chunk_value.h and round_sum.h, the frames are in shard.h.
+/// chunk_value.h and round_sum.h, the frames are in shard_rounds.h.
 ///
 ///            contribution of a member, round == open
 ///     open(r) ------------------------------------------> open(r), one more counted

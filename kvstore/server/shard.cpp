@@ -16,6 +16,7 @@ Shard::Shard(ShardOptions options, Answers& answers)
       chunks_(context_, answers),
       restoring_(options_, context_, chunks_, answers,
                  [this](const auto& header) { on_init(header, {}); }),
+      rounds_(context_, members_, answers),
       pending_(options_.pending),
       held_(options_.max_held_bytes) {
   context_.deterministic = options_.deterministic;
@@ -107,9 +108,9 @@ void Shard::handle(const data::Header& header, Payload payload, Time now, Shared
       return on_init(header, std::move(payload));
     case Type::kPush:
     case Type::kPushPull:
-      return on_push(header, std::move(payload), std::move(shared), now);
+      return rounds_.push(chunks_.find(header), header, std::move(payload), std::move(shared), now);
     case Type::kPull:
-      return on_pull(header, shared);
+      return rounds_.pull(chunks_.find(header), header, shared);
     case Type::kPullState:
       return chunks_.answer_state(header);
     case Type::kInitState:
@@ -142,7 +143,7 @@ Members::Applied Shard::commit(const ServerCommit& commit, Time now, SavedLoop* 
   recheck(ends_epoch);
   if (const auto& gone = members_.departed(); !gone.empty()) {
     chunks_.forget(gone);
-    barrier_.forget(gone);
+    rounds_.forget(gone);
   }
   if (saved) {
     *saved = chunks_.save();
@@ -155,10 +156,7 @@ Members::Applied Shard::commit(const ServerCommit& commit, Time now, SavedLoop* 
 }
 
 void Shard::disconnect(WorkerId worker) {
-  for (Chunk* chunk : open_) {
-    std::erase_if(chunk->waiting, [&](const auto& w) { return w.header.worker == worker; });
-    chunk->value.detach(worker);
-  }
+  rounds_.disconnect(worker);
   pending_.forget(worker);
   restoring_.disconnect(worker);
   held_.disconnect(worker);
@@ -177,7 +175,7 @@ void Shard::on_register(const data::Header& header, Payload payload) {
     return answers_.refuse(header, data::Code::kInvalid, "keys are registered at server 0");
   const auto wanted = wire::parse<data::RegisterKeys>(payload.text());
   if (!wanted) return answers_.refuse(header, {data::Code::kInvalid, wanted.error().message});
-  const auto are_there = keys_.add(*wanted, header.worker, members_, first_is_at_barrier());
+  const auto are_there = keys_.add(*wanted, header.worker, members_, rounds_.first_is_at_barrier());
   if (!are_there) return answers_.refuse(header, are_there.error());
   if (!*are_there) return park(header, std::move(payload));
   answers_.reply_with(header, Type::kDone, keys_.table(wanted->known));
@@ -229,13 +227,7 @@ void Shard::on_finish(const data::Header& header) {
 }
 
 void Shard::recheck(bool epoch_ends) {
-  for (Chunk* chunk : std::exchange(open_, {})) {
-    if (epoch_ends || chunk->rounds.is_complete(members_))
-      complete(*chunk);
-    else
-      open(*chunk);
-  }
-  complete_barrier(epoch_ends);
+  rounds_.recheck(epoch_ends);
   const std::uint64_t phase = members_.phase();
   std::vector<WorkerId> workers = members_.contributors();
   if (epoch_ends) {
@@ -251,39 +243,16 @@ void Shard::recheck(bool epoch_ends) {
 void Shard::on_barrier(const data::Header& header) {
   if (!options_.is_registrar)
     return answers_.refuse(header, data::Code::kInvalid, "the barrier is at server 0");
-  enter_barrier(header);
+  rounds_.enter_barrier(header);
   if (members_.is_first(header.worker)) retry(pending_.take_registrations());
-}
-
-void Shard::enter_barrier(const data::Header& header) {
-  const auto admission = barrier_.admit(members_, header.worker, header.generation, header.round);
-  if (admission == Admission::kPast) return answers_.reply(header, data::Type::kDone);
-  if (admission != Admission::kCounted && admission != Admission::kDuplicate)
-    return admission_failed(header, admission, barrier_);
-  std::erase_if(at_barrier_, [&](const auto& at) { return at.worker == header.worker; });
-  at_barrier_.push_back(header);
-  complete_barrier(false);
-}
-
-void Shard::complete_barrier(bool epoch_ends) {
-  const bool is_due = epoch_ends ? barrier_.counted() > 0 : barrier_.is_complete(members_);
-  if (!is_due) return;
-  barrier_.advance();
-  for (const auto& request : std::exchange(at_barrier_, {}))
-    answers_.reply(request, data::Type::kDone);
-}
-
-bool Shard::first_is_at_barrier() const {
-  return std::ranges::any_of(at_barrier_,
-                             [&](const auto& at) { return members_.is_first(at.worker); });
 }
 
 void Shard::on_sync(const data::Header& header) {
   if (const auto lack = keys_.lack_of(header.worker); !lack.empty())
     return answers_.refuse(header, {data::Code::kMismatch, lack});
-  answers_.reply_with(
-      header, Type::kDone,
-      data::SyncState{members_.generation(), members_.phase(), barrier_.open(), chunks_.rounds()});
+  answers_.reply_with(header, Type::kDone,
+                      data::SyncState{members_.generation(), members_.phase(), rounds_.barrier(),
+                                      chunks_.rounds()});
 }
 
 void Shard::on_set_optimizer(const data::Header& header, Payload payload) {
@@ -302,9 +271,7 @@ void Shard::on_set_optimizer(const data::Header& header, Payload payload) {
     return answers_.refuse(header, data::Code::kMismatch,
                            "the optimizer is '{}'; worker {} asks for '{}'", to_string(*present),
                            header.worker, to_string(*spec));
-  const bool is_between_rounds = std::none_of(
-      open_.begin(), open_.end(), [](const Chunk* c) { return c->value.is_parameter(); });
-  if (!is_between_rounds)
+  if (!rounds_.is_between_rounds())
     return answers_.refuse(header, data::Code::kInvalid,
                            "worker {} sets the optimizer in the middle of a round, when others "
                            "have pushed without it: set it before the first push",

@@ -1,6 +1,7 @@
 /// The state of one server loop: its keys and chunks, its contributors, its rounds. Frames in,
 /// answers out; no socket, thread or clock, so tests drive it frame by frame.
-/// The arithmetic of a chunk's rounds is in chunk_value.h, their rules are in rounds.h.
+/// It dispatches: the rounds are in shard_rounds.h, the key table in key_registry.h, chunks that a
+/// checkpoint gives in restoring.h.
 ///
 /// One thread. The caller's duties, for every frame of an authenticated connection:
 ///  1. check(header) before memory is taken for the payload. kProtocol: the frame breaks the
@@ -14,26 +15,15 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <set>
-#include <string>
-#include <utility>
 #include <vector>
 
-#include "core/base/id.h"
-#include "core/base/result.h"
-#include "core/base/time.h"
-#include "core/protocol/control_messages.h"
-#include "kvstore/compute/payload.h"
-#include "kvstore/protocol/messages.h"
-#include "kvstore/server/answers.h"
-#include "kvstore/server/chunks.h"
 #include "kvstore/server/held_frames.h"
 #include "kvstore/server/key_registry.h"
 #include "kvstore/server/pending.h"
 #include "kvstore/server/restoring.h"
-#include "kvstore/server/rounds.h"
+#include "kvstore/server/shard_rounds.h"
 
 namespace dt::kv {
 
@@ -53,20 +43,6 @@ struct ShardOptions : RestoreOptions {
   Duration hold_limit = std::chrono::seconds(30);
   PendingRequests::Limits pending;
 };
-
-/// Completed rounds of chunks, and in how many of them a worker came last by far.
-struct LateRounds {
-  std::uint32_t rounds = 0;
-  std::map<WorkerId, std::uint32_t> late;
-  void add(const LateRounds& more) {
-    rounds += more.rounds;
-    for (const auto& [worker, count] : more.late) late[worker] += count;
-  }
-};
-
-/// Leaves at most this many of the waits, which are in the order of workers: first one of each key.
-inline constexpr std::size_t kMostWaits = 16;
-void choose_waits(std::vector<WaitingFor>& waits);
 
 class Shard {
  public:
@@ -100,56 +76,34 @@ class Shard {
   /// Adds the workers that open rounds and the barrier wait for, and those that wait there for
   /// others. Checks only a few rounds for the former: if nothing moves, each of them waits for a
   /// worker that hangs.
-  void add_debts(std::set<WorkerId>& owing, std::set<WorkerId>& waiting) const;
+  void add_debts(std::set<WorkerId>& owing, std::set<WorkerId>& waiting) const {
+    rounds_.add_debts(pending_, owing, waiting);
+  }
   /// The waits of members in this shard: at most kMostWaits, one for each key. It costs more than
   /// add_debts(): for when nothing moves.
-  [[nodiscard]] std::vector<WaitingFor> waits() const;
+  [[nodiscard]] std::vector<WaitingFor> waits() const { return rounds_.waits(pending_); }
   /// Since the last call.
-  [[nodiscard]] LateRounds take_late() { return std::exchange(late_, {}); }
+  [[nodiscard]] LateRounds take_late() { return rounds_.take_late(); }
   /// Elements of gradients that were infinite or NaN.
   [[nodiscard]] std::uint64_t nonfinite() const { return context_.nonfinite; }
   /// Contributions that were read in the device memory of their worker.
   [[nodiscard]] std::uint64_t in_place() const { return context_.in_place; }
   /// Requests refused because their worker is not a member.
-  [[nodiscard]] std::uint64_t fenced() const { return fenced_; }
+  [[nodiscard]] std::uint64_t fenced() const { return rounds_.fenced(); }
 
  private:
   void on_register(const data::Header& header, Payload payload);
-  [[nodiscard]] bool first_is_at_barrier() const;
   void on_init(const data::Header& header, Payload payload);
-  void on_push(const data::Header& header, Payload payload, SharedBuffers shared, Time now);
-  /// The worker's contribution to the open round has arrived.
-  void note_arrival(Chunk& chunk, WorkerId worker, bool is_last, Time now);
-  void on_pull(const data::Header& header, const SharedBuffers& shared);
   void on_finish(const data::Header& header);
   void on_barrier(const data::Header& header);
   void on_set_optimizer(const data::Header& header, Payload payload);
   void on_sync(const data::Header& header);
-  void on_async_push(Chunk& chunk, const data::Header& header, Payload payload,
-                     const SharedBuffers& shared);
-  void complete(Chunk& chunk);
   [[nodiscard]] bool is_early(const data::Header& header) const;
-  /// Whether the push asks for the result of a complete round that is no longer available.
-  [[nodiscard]] bool is_gone(const Chunk& chunk, const data::Header& push) const;
-  void open(Chunk& chunk) {
-    chunk.open_at = open_.size();
-    open_.push_back(&chunk);
-  }
-  void close(Chunk& chunk);
+  /// Completes what is due after the members or what they have finished has changed.
   void recheck(bool epoch_ends);
-  void enter_barrier(const data::Header& header);
-  void complete_barrier(bool epoch_ends);
   /// Keeps a request until another worker has created its key, chunk or optimizer, or refuses it.
   void park(const data::Header& header, Payload payload);
   void retry(std::vector<PendingRequests::Frame> frames);
-  /// Answers a contribution whose round is complete.
-  void answer_push(Chunk& chunk, const data::Header& header, const SharedBuffers& shared,
-                   bool is_there);
-  /// Answers with the chunk's value: written to shared memory if the worker named a place there,
-  /// else sent.
-  void answer_value(Chunk& chunk, const data::Header& header, const SharedBuffers& shared,
-                    bool is_there);
-  void admission_failed(const data::Header& to, Admission why, const RoundMachine& rounds);
 
   ShardOptions options_;
   Answers& answers_;
@@ -157,18 +111,11 @@ class Shard {
   ShardContext context_;
   Chunks chunks_;
   Restoring restoring_;
-  std::vector<Chunk*> open_;               ///< Chunks whose open round has a contribution.
-  std::vector<Chunk::Waiting> answering_;  ///< Scratch of complete().
-  std::vector<std::byte*> places_;         ///< Scratch of complete().
-  RoundMachine barrier_;
-  std::vector<data::Header> at_barrier_;
-
+  Rounds rounds_;
   KeyRegistry keys_;
   WorkerId optimizer_by_;
   PendingRequests pending_;  ///< A commit may change which worker creates them.
   HeldFrames held_;
-  std::uint64_t fenced_ = 0;
-  LateRounds late_;
 };
 
 }  // namespace dt::kv

@@ -1,7 +1,6 @@
-// A shard's pushes and pulls: from a frame to its round and its answers.
-#include <algorithm>
+#include "kvstore/server/shard_rounds.h"
 
-#include "kvstore/server/shard.h"
+#include <algorithm>
 
 namespace dt::kv {
 
@@ -25,13 +24,13 @@ const data::Failure* failure_of(const Chunk& chunk, const data::Header& header) 
 
 // ---------------------------------------------------------------- contributions
 
-void Shard::on_push(const data::Header& header, Payload payload, SharedBuffers shared, Time now) {
-  Chunk* found = chunks_.find(header);
-  DT_CHECK(found, "check() lets no push through to a chunk that does not exist");
-  Chunk& chunk = *found;
+void Rounds::push(Chunk* to, const data::Header& header, Payload payload, SharedBuffers shared,
+                  Time now) {
+  DT_CHECK(to, "check() lets no push through to a chunk that does not exist");
+  Chunk& chunk = *to;
   if (const auto why = ChunkValue::refusal(header, payload); !why.empty())
     return answers_.refuse(header, {data::Code::kInvalid, why});
-  if (header.flags & data::kAsync) return on_async_push(chunk, header, std::move(payload), shared);
+  if (header.flags & data::kAsync) return async_push(chunk, header, std::move(payload), shared);
   const auto admission =
       chunk.rounds.admit(members_, header.worker, header.generation, header.round);
   if (admission != Admission::kCounted) {
@@ -61,8 +60,8 @@ void Shard::on_push(const data::Header& header, Payload payload, SharedBuffers s
   complete(chunk);
 }
 
-void Shard::on_async_push(Chunk& chunk, const data::Header& header, Payload payload,
-                          const SharedBuffers& shared) {
+void Rounds::async_push(Chunk& chunk, const data::Header& header, Payload payload,
+                        const SharedBuffers& shared) {
   const auto admission =
       chunk.rounds.admit_async(members_, header.worker, header.generation, header.round);
   bool is_there = false;
@@ -85,7 +84,7 @@ void Shard::on_async_push(Chunk& chunk, const data::Header& header, Payload payl
   admission_failed(header, admission, chunk.rounds);
 }
 
-void Shard::note_arrival(Chunk& chunk, WorkerId worker, bool is_last, Time now) {
+void Rounds::note_arrival(Chunk& chunk, WorkerId worker, bool is_last, Time now) {
   constexpr int kPartOfRound = 20;
   if (is_last && chunk.rounds.counted() > 1) {
     ++late_.rounds;
@@ -98,7 +97,7 @@ void Shard::note_arrival(Chunk& chunk, WorkerId worker, bool is_last, Time now) 
 /// Rounds go on without a worker that has finished its epoch; only then can a resent request name a
 /// round before the last one. The sum of such a round is gone; for weights the present value
 /// serves, which the worker would pull next.
-bool Shard::is_gone(const Chunk& chunk, const data::Header& push) const {
+bool Rounds::is_gone(const Chunk& chunk, const data::Header& push) const {
   const bool is_last = push.round.next() == chunk.rounds.open();
   const bool is_state =
       chunk.value.is_auxiliary() || (context_.optimizer && chunk.value.is_parameter());
@@ -108,13 +107,7 @@ bool Shard::is_gone(const Chunk& chunk, const data::Header& push) const {
 
 // ---------------------------------------------------------------- rounds
 
-void Shard::close(Chunk& chunk) {
-  open_.back()->open_at = chunk.open_at;
-  open_[chunk.open_at] = open_.back();
-  open_.pop_back();
-}
-
-void Shard::complete(Chunk& chunk) {
+void Rounds::complete(Chunk& chunk) {
   const Round round = chunk.rounds.open();
   places_.clear();
   for (const auto& [header, shared] : chunk.waiting)
@@ -134,22 +127,54 @@ void Shard::complete(Chunk& chunk) {
   std::erase_if(chunk.refused, [round](const auto& r) { return r.round < round; });
 }
 
-// ---------------------------------------------------------------- answers
-
-void Shard::on_pull(const data::Header& header, const SharedBuffers& shared) {
-  if (Chunk* chunk = chunks_.find(header)) return answer_value(*chunk, header, shared, false);
-  answers_.refuse(header, data::Code::kInvalid, "pull of a chunk that was not created");
+void Rounds::recheck(bool epoch_ends) {
+  for (Chunk* chunk : std::exchange(open_, {})) {
+    if (epoch_ends || chunk->rounds.is_complete(members_))
+      complete(*chunk);
+    else
+      open(*chunk);
+  }
+  complete_barrier(epoch_ends);
 }
 
-void Shard::answer_push(Chunk& chunk, const data::Header& header, const SharedBuffers& shared,
-                        bool is_there) {
+void Rounds::disconnect(WorkerId worker) {
+  for (Chunk* chunk : open_) {
+    std::erase_if(chunk->waiting, [&](const auto& w) { return w.header.worker == worker; });
+    chunk->value.detach(worker);
+  }
+}
+
+// ---------------------------------------------------------------- the barrier
+
+void Rounds::enter_barrier(const data::Header& header) {
+  const auto admission = barrier_.admit(members_, header.worker, header.generation, header.round);
+  if (admission == Admission::kPast) return answers_.reply(header, data::Type::kDone);
+  if (admission != Admission::kCounted && admission != Admission::kDuplicate)
+    return admission_failed(header, admission, barrier_);
+  std::erase_if(at_barrier_, [&](const auto& at) { return at.worker == header.worker; });
+  at_barrier_.push_back(header);
+  complete_barrier(false);
+}
+
+void Rounds::complete_barrier(bool epoch_ends) {
+  const bool is_due = epoch_ends ? barrier_.counted() > 0 : barrier_.is_complete(members_);
+  if (!is_due) return;
+  barrier_.advance();
+  for (const auto& request : std::exchange(at_barrier_, {}))
+    answers_.reply(request, data::Type::kDone);
+}
+
+// ---------------------------------------------------------------- answers
+
+void Rounds::answer_push(Chunk& chunk, const data::Header& header, const SharedBuffers& shared,
+                         bool is_there) {
   if (const auto* why = failure_of(chunk, header)) return answers_.refuse(header, *why);
   if (header.type == data::Type::kPush) return answers_.reply(header, data::Type::kDone);
   answer_value(chunk, header, shared, is_there);
 }
 
-void Shard::answer_value(Chunk& chunk, const data::Header& header, const SharedBuffers& shared,
-                         bool is_there) {
+void Rounds::answer_value(Chunk& chunk, const data::Header& header, const SharedBuffers& shared,
+                          bool is_there) {
   std::shared_ptr<const Payload> value;
   if (!shared.out)
     value = chunk.value.present();
@@ -158,7 +183,7 @@ void Shard::answer_value(Chunk& chunk, const data::Header& header, const SharedB
   if (!context_.has_lost_device()) answers_.reply(header, data::Type::kValue, std::move(value));
 }
 
-void Shard::admission_failed(const data::Header& to, Admission why, const RoundMachine& rounds) {
+void Rounds::admission_failed(const data::Header& to, Admission why, const RoundMachine& rounds) {
   if (why == Admission::kFenced) {
     ++fenced_;
     return answers_.refuse(to, data::Code::kFenced,
@@ -178,6 +203,68 @@ void Shard::admission_failed(const data::Header& to, Admission why, const RoundM
                            to.worker, to.round);
   answers_.refuse(to, data::Code::kInvalid, "worker {} pushes round {} while round {} is open",
                   to.worker, to.round, rounds.open());
+}
+
+// ---------------------------------------------------------------- who waits
+
+template <class F>
+void Rounds::each_waiting(const PendingRequests& pending, F f) const {
+  for (const Chunk* chunk : open_)
+    for (const auto& one : chunk->waiting) f(one.header, &chunk->rounds);
+  for (const data::Header& one : at_barrier_) f(one, &barrier_);
+  const RoundMachine* none = nullptr;
+  pending.each([&](const data::Header& one) {
+    if (members_.contains(one.worker)) f(one, none);
+  });
+}
+
+void Rounds::add_debts(const PendingRequests& pending, std::set<WorkerId>& owing,
+                       std::set<WorkerId>& waiting) const {
+  constexpr std::size_t kLookedAt = 16;
+  for (std::size_t i = 0; i < std::min(open_.size(), kLookedAt); ++i)
+    open_[i]->rounds.add_missing(members_, owing);
+  barrier_.add_missing(members_, owing);
+  // All of these are needed: a worker that waits for others does not owe a contribution.
+  each_waiting(pending, [&](const data::Header& one, const RoundMachine* rounds) {
+    waiting.insert(one.worker);
+    if (rounds) return;
+    const WorkerId first = members_.contributors().front();
+    if (!members_.is_finished(first)) owing.insert(first);
+  });
+}
+
+void choose_waits(std::vector<WaitingFor>& waits) {
+  if (waits.size() <= kMostWaits) return;
+  std::set<KeyId> seen;
+  std::ranges::stable_partition(
+      waits, [&seen](const WaitingFor& one) { return seen.insert(one.key).second; });
+  waits.resize(kMostWaits);
+}
+
+std::vector<WaitingFor> Rounds::waits(const PendingRequests& pending) const {
+  std::map<WorkerId, std::pair<KeyId, const RoundMachine*>> lowest;
+  each_waiting(pending, [&](const data::Header& one, const RoundMachine* rounds) {
+    if (!members_.contains(one.worker)) return;
+    const bool has_key = one.type == data::Type::kInit || one.type == data::Type::kPush ||
+                         one.type == data::Type::kPushPull;
+    const std::pair place(has_key ? one.key : WaitingFor::kNoKey, rounds);
+    auto& known = lowest.try_emplace(one.worker, place).first->second;
+    if (place.first < known.first) known = place;
+  });
+  std::vector<WaitingFor> out;
+  for (const auto& [worker, place] : lowest) out.push_back({worker, place.first, {}, 0});
+  choose_waits(out);
+  for (WaitingFor& one : out) {
+    std::set<WorkerId> missing;
+    if (const auto* rounds = lowest.at(one.worker).second)
+      rounds->add_missing(members_, missing);
+    else
+      missing.insert(members_.contributors().front());
+    if (missing.empty()) continue;
+    one.lacks = *missing.begin();
+    one.more = static_cast<std::uint32_t>(missing.size() - 1);
+  }
+  return out;
 }
 
 }  // namespace dt::kv
