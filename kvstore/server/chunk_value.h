@@ -10,7 +10,7 @@
 /// detach() then copies the contribution. Deterministic: contributions are added in worker id
 /// order; one that arrives out of order is kept until those before it have arrived.
 ///
-/// With a device (ShardContext::device) values, states and open rounds lie in its memory, except
+/// With a device (ComputeOptions::device) values, states and open rounds lie in its memory, except
 /// those of types it does not compute with. Contributions are copied there as they arrive, those in
 /// shared host memory too; apply() and detach() read contributions in a worker's device memory in
 /// place. Both return when the device is done. The order of operations, and so the bits, are the
@@ -47,10 +47,23 @@ struct SharedBuffers {
   std::shared_ptr<const void> owners[2];  ///< Keep them mapped.
 };
 
+struct ComputeOptions {
+  /// Contributions of a round are summed in worker id order: its bits then do not depend on the
+  /// order of arrival. Otherwise each is added as it arrives.
+  bool deterministic = false;
+  /// A contribution with infinite or NaN elements is an error; otherwise they are counted.
+  bool refuse_nonfinite = false;
+  /// The device that has the chunks' memory; null: it is host memory.
+  std::shared_ptr<DeviceEngine> device;
+  /// Called on the shard's thread, maybe repeatedly: the device has failed. Requests that it should
+  /// have computed get no answer.
+  std::function<void(std::string why)> on_device_lost;
+};
+
 /// Engines, memory pools and counters that all chunks of a shard share. One thread; outlives them.
-struct ShardContext {
-  explicit ShardContext(std::shared_ptr<DeviceEngine> on_device)
-      : device(std::move(on_device)),
+struct ShardContext : ComputeOptions {
+  explicit ShardContext(const ComputeOptions& options)
+      : ComputeOptions(options),
         pool(device ? device->host_pool() : std::make_shared<PayloadPool>()),
         host(pool) {}
 
@@ -61,19 +74,16 @@ struct ShardContext {
     return true;
   }
 
-  bool deterministic = false;
-  bool refuse_nonfinite = false;
   std::optional<OptimizerSpec> optimizer;  ///< Changes while no round of a parameter is open.
   bool has_state = false;                  ///< The optimizer has updated a chunk.
   std::uint64_t step = 0;                  ///< The latest step of a parameter's contributions.
   std::uint64_t nonfinite = 0;             ///< Elements of gradients that were infinite or NaN.
   std::uint64_t in_place = 0;  ///< Contributions that were read in their worker's device memory.
-  std::shared_ptr<DeviceEngine> device;  ///< Null: there is none. Comes with its pool.
-  std::shared_ptr<PayloadPool> pool;     ///< Host memory.
+  std::uint64_t fenced = 0;    ///< Requests refused because their worker is not a member.
+  std::shared_ptr<PayloadPool> pool;  ///< Host memory.
   HostEngine host;
-  std::function<void(std::string why)> on_device_lost;  ///< ShardOptions::on_device_lost
-  std::vector<Addend> addends;                          ///< Scratch.
-  std::vector<Addend> block;                            ///< Scratch.
+  std::vector<Addend> addends;  ///< Scratch.
+  std::vector<Addend> block;    ///< Scratch.
 };
 
 class ChunkValue {

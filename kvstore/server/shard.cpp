@@ -12,16 +12,13 @@ using data::Type;
 Shard::Shard(ShardOptions options, Answers& answers)
     : options_(std::move(options)),
       answers_(answers),
-      context_(options_.device),
+      context_(options_),
       chunks_(context_, answers),
       restoring_(options_, context_, chunks_, answers,
                  [this](const auto& header) { on_init(header, {}); }),
       rounds_(context_, members_, answers),
       pending_(options_.pending),
       held_(options_.max_held_bytes) {
-  context_.deterministic = options_.deterministic;
-  context_.refuse_nonfinite = options_.refuse_nonfinite;
-  context_.on_device_lost = options_.on_device_lost;
   if (!options_.restore) return;
   if (const auto& text = options_.restore->optimizer(); !text.empty()) {
     const auto spec = parse_optimizer(text);

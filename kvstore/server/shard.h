@@ -14,8 +14,6 @@
 /// SharedBuffers of the chunk's size.
 #pragma once
 
-#include <functional>
-#include <memory>
 #include <set>
 #include <vector>
 
@@ -27,19 +25,9 @@
 
 namespace dt::kv {
 
-struct ShardOptions : RestoreOptions {
+struct ShardOptions : RestoreOptions, ComputeOptions {
   bool is_registrar = false;  ///< The first server's loop 0: owns the key table and the barrier.
-  /// Contributions of a round are summed in worker id order: its bits then do not depend on the
-  /// order of arrival. Otherwise each is added as it arrives.
-  bool deterministic = false;
-  /// A contribution with infinite or NaN elements is an error; otherwise they are counted.
-  bool refuse_nonfinite = false;
   std::size_t max_held_bytes = std::size_t{256} << 20;  ///< Bytes of frames of later generations.
-  /// The device that has the chunks' memory; null: it is host memory.
-  std::shared_ptr<DeviceEngine> device;
-  /// Called on the shard's thread, maybe repeatedly: the device has failed. Requests that it should
-  /// have computed get no answer.
-  std::function<void(std::string why)> on_device_lost;
   Duration hold_limit = std::chrono::seconds(30);
   PendingRequests::Limits pending;
 };
@@ -89,7 +77,7 @@ class Shard {
   /// Contributions that were read in the device memory of their worker.
   [[nodiscard]] std::uint64_t in_place() const { return context_.in_place; }
   /// Requests refused because their worker is not a member.
-  [[nodiscard]] std::uint64_t fenced() const { return rounds_.fenced(); }
+  [[nodiscard]] std::uint64_t fenced() const { return context_.fenced; }
 
  private:
   void on_register(const data::Header& header, Payload payload);

@@ -185,7 +185,7 @@ void Rounds::answer_value(Chunk& chunk, const data::Header& header, const Shared
 
 void Rounds::admission_failed(const data::Header& to, Admission why, const RoundMachine& rounds) {
   if (why == Admission::kFenced) {
-    ++fenced_;
+    ++context_.fenced;
     return answers_.refuse(to, data::Code::kFenced,
                            "worker {} is not a member (generation {}): it was removed, or has "
                            "not joined at an epoch boundary yet",

@@ -60,8 +60,6 @@ class Rounds {
   [[nodiscard]] std::vector<WaitingFor> waits(const PendingRequests& pending) const;
   /// Since the last call.
   [[nodiscard]] LateRounds take_late() { return std::exchange(late_, {}); }
-  /// Requests refused because their worker is not a member.
-  [[nodiscard]] std::uint64_t fenced() const { return fenced_; }
 
  private:
   void async_push(Chunk& chunk, const data::Header& header, Payload payload,
@@ -101,7 +99,6 @@ class Rounds {
   std::vector<std::byte*> places_;         ///< Scratch of complete().
   RoundMachine barrier_;
   std::vector<data::Header> at_barrier_;
-  std::uint64_t fenced_ = 0;
   LateRounds late_;
 };
 

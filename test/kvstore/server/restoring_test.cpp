@@ -51,7 +51,7 @@ struct RestoringBench {
   explicit RestoringBench(RestoreOptions with) : options(std::move(with)) {}
   RestoreOptions options;
   RecordedAnswers answers;
-  ShardContext context{nullptr};
+  ShardContext context{ComputeOptions{}};
   Chunks chunks{context, answers};
   std::vector<data::Header> again;
   Restoring restoring{options, context, chunks, answers,

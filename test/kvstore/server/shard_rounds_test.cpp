@@ -57,7 +57,7 @@ struct RoundsBench {
   std::vector<RecordedAnswers::Answer> take() { return std::exchange(answers.all, {}); }
 
   RecordedAnswers answers;
-  ShardContext context{nullptr};
+  ShardContext context{ComputeOptions{}};
   Members members;
   Chunks chunks{context, answers};
   Rounds rounds{context, members, answers};
@@ -109,7 +109,7 @@ TEST_CASE("shard rounds: the barrier opens when all are there, and for those tha
   CHECK(bench.take()[0].header.type == data::Type::kDone);
   bench.enter_barrier(7, 2);
   CHECK(bench.answers.failure(0).code == data::Code::kFenced);
-  CHECK(bench.rounds.fenced() == 1);
+  CHECK(bench.context.fenced == 1);
   bench.take();
   bench.enter_barrier(3, 2);
   bench.commit({3});
