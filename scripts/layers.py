@@ -78,7 +78,6 @@ CIRCLES = {
     "io/job/flags io/job/master_folders io/job/spec":
         "a spec is read and written by the rows of its flags, which set the spec's members; its default folders and the"
         " master's folders share home_dir and make_private_dir, which stand in spec.h",
-    "kvstore/server/listener kvstore/server/server": "ServerOptions, which a listener reads, are declared with their Server",
     "kvstore/worker/calls kvstore/worker/client kvstore/worker/failover kvstore/worker/key_init kvstore/worker/member_state"
     " kvstore/worker/memory_sharing": "ClientOptions, which the client's parts read, are declared with the client",
     "kvstore/worker/links/server_link kvstore/worker/links/server_links":

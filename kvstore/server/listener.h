@@ -16,7 +16,7 @@
 #include "io/asio.h"
 #include "kvstore/link/frame_tags.h"
 #include "kvstore/link/tcp.h"
-#include "kvstore/server/server.h"
+#include "kvstore/server/server_options.h"
 
 namespace dt::kv {
 
