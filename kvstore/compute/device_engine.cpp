@@ -125,8 +125,6 @@ DeviceEngine::~DeviceEngine() {
   static_cast<void>(cuda::wait(stream_.get()));  // it may read what is kept
 }
 
-void DeviceEngine::begin_thread() { expect(cuda::use_device(number_)); }
-
 // ---------------------------------------------------------------- memory
 
 void DeviceEngine::expect(cuda::Status status) {
@@ -155,10 +153,6 @@ void DeviceEngine::give(Payload payload) {
   // Work that is on the stream comes before the next use of the memory.
   if (payload.memory() == Memory::kDevice) return pool_->give(std::move(payload));
   keep(std::move(payload));
-}
-
-std::shared_ptr<Payload> DeviceEngine::share(Payload ours) {
-  return kv::share(std::move(ours), pool_);
 }
 
 Payload DeviceEngine::swap_out(Payload& ours, std::mutex& guard) {
@@ -196,8 +190,6 @@ void DeviceEngine::wait() {
   if (!status.ok()) return expect(status);
   seen_ += *found() - std::exchange(told_, *found());
 }
-
-std::uint64_t DeviceEngine::take_nonfinite() { return std::exchange(seen_, 0); }
 
 std::string DeviceEngine::take_failure() {
   if (is_broken_) return failure_;
@@ -238,17 +230,7 @@ void DeviceEngine::count(data::Dtype dtype, std::byte* values, std::size_t eleme
 }
 
 void DeviceEngine::add(data::Dtype dtype, std::byte* into, const std::byte* from, double weight,
-                       std::size_t elements) {
-  add(dtype, into, from, weight, elements, nullptr);
-}
-
-void DeviceEngine::add_and_count(data::Dtype dtype, std::byte* into, const std::byte* from,
-                                 std::size_t elements) {
-  add(dtype, into, from, 1, elements, found());
-}
-
-void DeviceEngine::add(data::Dtype dtype, std::byte* into, const std::byte* from, double weight,
-                       std::size_t elements, std::uint64_t* found) {
+                       std::size_t elements, bool counts) {
   if (!goes_on() || elements == 0) return;
   as_format(dtype, [&](auto format) {
     using Format = decltype(format);
@@ -257,7 +239,7 @@ void DeviceEngine::add(data::Dtype dtype, std::byte* into, const std::byte* from
     operation.weight = static_cast<T>(weight);
     const typename cuda::Add<Format>::Tensor tensor = {reinterpret_cast<T*>(into),
                                                        reinterpret_cast<const T*>(from), elements};
-    expect(cuda::launch(operation, tensor, found, stream_.get()));
+    expect(cuda::launch(operation, tensor, counts ? found() : nullptr, stream_.get()));
   });
 }
 

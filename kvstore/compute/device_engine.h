@@ -36,14 +36,16 @@ class DeviceEngine final : public Engine {
     return dtype == data::Dtype::kFloat32 || dtype == data::Dtype::kFloat64;
   }
   /// To be called once by the thread that uses it, if another thread opened it.
-  void begin_thread();
+  void begin_thread() { expect(cuda::use_device(number_)); }
 
   /// Sets the function that take() calls if the device has no memory; take() tries again if it
   /// returns true: it has freed some. The function must not take any itself.
   void on_no_memory(std::function<bool()> make_room) { make_room_ = std::move(make_room); }
   [[nodiscard]] Payload take(std::size_t bytes) override;
   void give(Payload payload) override;
-  [[nodiscard]] std::shared_ptr<Payload> share(Payload ours) override;
+  [[nodiscard]] std::shared_ptr<Payload> share(Payload ours) override {
+    return kv::share(std::move(ours), pool_);
+  }
   [[nodiscard]] Payload bring(Payload host) override;
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) override;
   [[nodiscard]] Payload swap_out(Payload& ours, std::mutex& guard) override;
@@ -60,16 +62,14 @@ class DeviceEngine final : public Engine {
               double learning_rate, std::byte* values, const Reduction& gradient,
               std::size_t elements) override;
   void add(data::Dtype dtype, std::byte* into, const std::byte* from, double weight,
-           std::size_t elements) override;
+           std::size_t elements, bool counts) override;
   void scale(data::Dtype dtype, std::byte* values, double factor, std::size_t elements) override;
   void decode(data::Codec codec, std::byte* out, const Payload& codes,
               std::size_t elements) override;
   void decode_add(data::Codec codec, std::byte* into, const Payload& codes, float weight,
                   std::size_t elements) override;
-  void add_and_count(data::Dtype dtype, std::byte* into, const std::byte* from,
-                     std::size_t elements) override;
   /// Counts up to the last wait().
-  [[nodiscard]] std::uint64_t take_nonfinite() override;
+  [[nodiscard]] std::uint64_t take_nonfinite() override { return std::exchange(seen_, 0); }
 
   /// The pool of host payloads; for the engine's thread.
   [[nodiscard]] const std::shared_ptr<PayloadPool>& host_pool() const { return host_pool_; }
@@ -89,8 +89,6 @@ class DeviceEngine final : public Engine {
   std::byte* moments(std::shared_ptr<Payload>& state, std::size_t bytes);
   /// Where the device counts non-finite elements.
   [[nodiscard]] std::uint64_t* found() const { return static_cast<std::uint64_t*>(found_.data()); }
-  void add(data::Dtype dtype, std::byte* into, const std::byte* from, double weight,
-           std::size_t elements, std::uint64_t* found);
   template <class Format>
   void reduce_as(const Reduction& reduction, std::byte* out, std::size_t elements,
                  std::uint64_t* found);

@@ -52,12 +52,9 @@ class Engine {
   virtual void update(const OptimizerSpec& spec, OptimizerState& state, data::Dtype dtype,
                       double learning_rate, std::byte* values, const Reduction& gradient,
                       std::size_t elements) = 0;
-  /// Counts the non-finite elements of `from`.
-  virtual void add_and_count(data::Dtype dtype, std::byte* into, const std::byte* from,
-                             std::size_t elements) = 0;
-  /// These count nothing.
+  /// Counts the non-finite elements of `from` if it `counts`; what follows counts nothing.
   virtual void add(data::Dtype dtype, std::byte* into, const std::byte* from, double weight,
-                   std::size_t elements) = 0;
+                   std::size_t elements, bool counts) = 0;
   virtual void scale(data::Dtype dtype, std::byte* values, double factor, std::size_t elements) = 0;
   /// `codes` are in host memory and must not change until the engine has passed the call.
   virtual void decode(data::Codec codec, std::byte* out, const Payload& codes,
@@ -100,13 +97,10 @@ class HostEngine final : public Engine {
               std::size_t elements) override {
     nonfinite_ += kv::update(spec, state, dtype, learning_rate, values, gradient, elements);
   }
-  void add_and_count(data::Dtype dtype, std::byte* into, const std::byte* from,
-                     std::size_t elements) override {
-    nonfinite_ += add_to(dtype, into, from, 1, elements);
-  }
   void add(data::Dtype dtype, std::byte* into, const std::byte* from, double weight,
-           std::size_t elements) override {
-    static_cast<void>(add_to(dtype, into, from, weight, elements));
+           std::size_t elements, bool counts) override {
+    const std::size_t found = add_to(dtype, into, from, weight, elements);
+    if (counts) nonfinite_ += found;
   }
   void scale(data::Dtype dtype, std::byte* values, double factor, std::size_t elements) override {
     kv::scale(dtype, values, factor, elements);

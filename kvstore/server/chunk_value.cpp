@@ -409,7 +409,7 @@ bool ChunkValue::apply_async(const data::Header& header, Payload payload,
       if (payload.empty()) payload = copy_of(gradient);
       publish(std::exchange(payload, Payload()));
     } else if (is_on_device()) {
-      engine_.add_and_count(dtype_, writable().data(), gradient, elements_);
+      engine_.add(dtype_, writable().data(), gradient, 1, elements_, true);
     } else {
       add_async(gradient, shared.out);
       is_there = shared.out != nullptr;
@@ -437,7 +437,7 @@ void ChunkValue::add_async(const std::byte* gradient, std::byte* place) {
       const bool is_finite = reduce(dtype_, sum, value, n) == 0;
       if (!is_finite) context_.nonfinite += count_nonfinite(dtype_, more, n);
     } else {
-      engine_.add_and_count(dtype_, value, more, n);
+      engine_.add(dtype_, value, more, 1, n, true);
     }
     if (place) std::memcpy(place + at * width, value, n * width);
   }

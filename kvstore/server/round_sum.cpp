@@ -18,7 +18,7 @@ Payload RoundSum::add(Engine& engine, data::Dtype dtype, Payload bytes, bool is_
     return {};
   }
   const double weight = weigh(engine, dtype, is_mean, samples);
-  engine.add(dtype, sum_.data(), bytes.data(), weight, elements(dtype));
+  engine.add(dtype, sum_.data(), bytes.data(), weight, elements(dtype), false);
   return bytes;
 }
 
