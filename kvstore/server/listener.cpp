@@ -8,11 +8,7 @@
 
 namespace dt::kv {
 
-namespace {
-
 using Tcp = io::asio::ip::tcp;
-
-}  // namespace
 
 Listener::Listener(const ServerOptions& options, EventLoop& loop, OnAdmitted on_admitted)
     : options_(options),

@@ -10,11 +10,6 @@ PendingRequests::What PendingRequests::what(const data::Header& header) {
   return {header.type, is_of_a_chunk ? (key << 32) | header.chunk : 0};
 }
 
-/// Bytes of a frame, with an allowance for the containers' overhead.
-std::size_t PendingRequests::cost(const Frame& frame) {
-  return 2 * sizeof(Frame) + frame.payload.size();
-}
-
 bool PendingRequests::put(const data::Header& header, Payload payload) {
   Frame frame{header, std::move(payload)};
   const std::size_t bytes = cost(frame);

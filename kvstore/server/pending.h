@@ -47,7 +47,10 @@ class PendingRequests {
 
   [[nodiscard]] static What what(const data::Header& header);
   [[nodiscard]] std::vector<Frame> take(const What& what);
-  [[nodiscard]] static std::size_t cost(const Frame& frame);
+  /// Bytes of a frame, with an allowance for the containers' overhead.
+  [[nodiscard]] static std::size_t cost(const Frame& frame) {
+    return 2 * sizeof(Frame) + frame.payload.size();
+  }
   void leaves(const Frame& frame);
 
   Limits limits_;

@@ -27,14 +27,6 @@ Members::Applied Members::apply(const ServerCommit& commit) {
   return ends_epoch ? Applied::kBoundary : Applied::kYes;
 }
 
-bool Members::contains(WorkerId worker) const {
-  return std::binary_search(sorted_.begin(), sorted_.end(), worker);
-}
-
-bool Members::is_first(WorkerId worker) const {
-  return !contributors_.empty() && contributors_.front() == worker;
-}
-
 bool Members::is_finished(WorkerId worker, Part part) const {
   return std::any_of(marks(part).begin(), marks(part).end(),
                      [worker](const auto& mark) { return mark.first == worker; });

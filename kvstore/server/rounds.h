@@ -11,6 +11,7 @@
 /// when a commit removes its worker before the round completes.
 #pragma once
 
+#include <algorithm>
 #include <boost/container/flat_map.hpp>
 #include <cstdint>
 #include <optional>
@@ -40,9 +41,13 @@ class Members {
   /// It is a boundary if a finish mark is of an earlier epoch than the commit. The last commit's
   /// epoch does not decide it: an epoch may begin without a commit, and commits may be missed.
   Applied apply(const ServerCommit& commit);
-  [[nodiscard]] bool contains(WorkerId worker) const;
+  [[nodiscard]] bool contains(WorkerId worker) const {
+    return std::binary_search(sorted_.begin(), sorted_.end(), worker);
+  }
   /// True for the contributor that gives initial values.
-  [[nodiscard]] bool is_first(WorkerId worker) const;
+  [[nodiscard]] bool is_first(WorkerId worker) const {
+    return !contributors_.empty() && contributors_.front() == worker;
+  }
   /// What a worker has finished of the epoch: all of it, or its steps, after which auxiliary keys
   /// still come.
   enum class Part : std::uint8_t { kEpoch, kSteps };
