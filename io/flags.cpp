@@ -1,7 +1,9 @@
 #include "io/flags.h"
 
 #include <algorithm>
+#include <boost/program_options/errors.hpp>
 #include <boost/program_options/options_description.hpp>
+#include <boost/program_options/parsers.hpp>
 #include <boost/program_options/value_semantic.hpp>
 #include <cctype>
 #include <cstdio>
@@ -23,6 +25,7 @@ constexpr const char* kManual = "manual";
 bool may_lack_value(const Flag& flag) {
   return std::holds_alternative<bool*>(flag.to) && !is_switch(flag);
 }
+bool is_shown(const Flag& flag) { return *flag.help != '\0'; }
 bool is_repeatable(const Flag& flag) { return std::holds_alternative<Words*>(flag.to); }
 
 /// The default as people write it.
@@ -57,112 +60,110 @@ po::options_description describe(const FlagGroup& group) {
   return all;
 }
 
+/// By its name, or by its letter.
+const Flag* find(const Flags& flags, std::string_view name, char letter = 0) {
+  static const Flag kManualFlag{.name = kManual};
+  for (const FlagGroup& group : flags)
+    for (const Flag& flag : group.flags)
+      if (letter ? flag.letter == letter : flag.name == name) return &flag;
+  return name == kManual ? &kManualFlag : nullptr;
+}
+
+/// What Program_options would read otherwise: the free words that end the options, --elastic, which
+/// may lack a value, and words such as --x= and ---. Before it takes a word as a value it asks here
+/// with that word alone: a free one must then be left there.
+std::vector<po::option> own_style(Free free, const Flags& flags, Words& words) {
+  po::option option;
+  const std::string word = words[0];
+  const bool is_free = word.size() < 2 || word[0] != '-';
+  const bool ends =
+      is_free ? free != Free::kAnywhere && words.size() > 1 : word == "--" && free != Free::kNone;
+  if (ends) {
+    option.value.swap(words);
+    return {option};
+  }
+  if (!word.starts_with("--")) return {};
+  const std::size_t equals = std::min(word.find('='), word.size());
+  const Flag* flag = find(flags, std::string_view(word).substr(2, equals - 2));
+  const bool lacks_value = flag && may_lack_value(*flag) && equals == word.size();
+  if (flag && !lacks_value && equals + 1 != word.size()) return {};
+  // True or False is the value only when another word follows; the last word is the command.
+  const bool is_next = lacks_value && words.size() > 2 && truth(words[1]);
+  option.string_key = flag ? flag->name : word;
+  option.value = {is_next ? words[1] : lacks_value ? "True" : ""};
+  option.original_tokens = {word};
+  words.erase(words.begin(), words.begin() + (is_next ? 2 : 1));
+  return {option};
+}
+
+/// "; did you mean --hostfile? See dtlaunch --help", without the question when no flag is near.
+std::string advice(const Program& program, const Flags& flags, std::string_view name) {
+  Words names;
+  for (const FlagGroup& group : flags)
+    for (const Flag& flag : group.flags)
+      if (is_shown(flag)) names.emplace_back(flag.name);
+  const auto nearest = nearest_name(name, names);
+  return nearest ? fmt::format("; did you mean --{}? See {} --help", *nearest, program.name)
+                 : fmt::format("; see {} --help", program.name);
+}
+
+tl::unexpected<Error> unknown(const Program& program, const Flags& flags, std::string word) {
+  if (word.starts_with("--")) word.resize(std::min(word.find('='), word.size()));
+  std::size_t at = 1;
+  while (word[1] != '-' && find(flags, "", word[at])) ++at;
+  return fail(ErrorKind::kInvalid, "unknown option {}{}",
+              at == 1 ? word : fmt::format("-{} in {}", word[at], word),
+              advice(program, flags, word.substr(word[1] == '-' ? 2 : 1)));
+}
+
+tl::unexpected<Error> wrong_value(const Flags& flags, po::invalid_syntax& error) {
+  std::string name = error.get_option_name();
+  error.m_error_template = "%original_token%";
+  const std::string word = error.what();
+  if (error.kind() == po::invalid_syntax::extra_parameter)
+    return fail(ErrorKind::kInvalid, "{} takes no value: leave out \"{}\"", name,
+                word.substr(name.size()));
+  const char letter = find(flags, name.substr(2))->letter;
+  if (word[1] != '-' && word.back() == letter) name = {'-', letter};
+  return fail(ErrorKind::kInvalid, "{} needs a value", name);
+}
+
+Result<void> add(Given& given, const Flag& flag, const Words& value) {
+  const auto [found, is_first] = given.values.try_emplace(flag.name);
+  if (is_first || is_repeatable(flag))
+    found->second.push_back(value.empty() ? "" : value[0]);
+  else if (!is_switch(flag))
+    return fail(ErrorKind::kInvalid, "--{} is given twice", flag.name);
+  return {};
+}
+
 /// A command line cut in two: options with their values, and free words.
-class Scanner {
- public:
-  Scanner(const Program& program, const Flags& flags, const Words& words)
-      : program_(program), flags_(flags), words_(words) {}
-
-  Result<Given> scan() {
-    while (at_ < words_.size())
-      if (auto done = next(); !done) return tl::unexpected(done.error());
-    return std::move(given_);
-  }
-
- private:
-  Result<void> next() {
-    const std::string& word = words_[at_];
-    const bool is_free = word.size() < 2 || word[0] != '-';
-    if (is_free && program_.free == Free::kCommand) return rest();
-    ++at_;
-    if (word == "--" && program_.free != Free::kNone) return rest();
-    if (!is_free) return word[1] == '-' ? long_option(word) : short_options(word);
-    if (program_.free != Free::kAnywhere)
-      return fail(ErrorKind::kInvalid, "unknown word '{}'", word);
-    given_.words.push_back(word);
-    return {};
-  }
-
-  Result<void> rest() {
-    const auto from = words_.begin() + static_cast<std::ptrdiff_t>(at_);
-    given_.words.insert(given_.words.end(), from, words_.end());
-    at_ = words_.size();
-    return {};
-  }
-
-  [[nodiscard]] const Flag* find(std::string_view name, char letter = 0) const {
-    static const Flag kManualFlag{.name = kManual};
-    for (const FlagGroup& group : flags_)
-      for (const Flag& flag : group.flags)
-        if (letter ? flag.letter == letter : flag.name == name) return &flag;
-    return name == kManual ? &kManualFlag : nullptr;
-  }
-
-  /// "; did you mean --hostfile? See dtlaunch --help", without the question when no flag is near.
-  [[nodiscard]] std::string advice(std::string_view name) const {
-    Words names;
-    for (const FlagGroup& group : flags_)
-      for (const Flag& flag : group.flags)
-        if (*flag.help != '\0') names.emplace_back(flag.name);
-    const auto nearest = nearest_name(name, names);
-    return nearest ? fmt::format("; did you mean --{}? See {} --help", *nearest, program_.name)
-                   : fmt::format("; see {} --help", program_.name);
-  }
-
-  Result<void> long_option(const std::string& word) {
-    const std::size_t equals = word.find('=');
-    const std::string name = word.substr(2, equals == word.npos ? word.npos : equals - 2);
-    const Flag* flag = find(name);
-    if (!flag) return fail(ErrorKind::kInvalid, "unknown option --{}{}", name, advice(name));
-    if (equals == word.npos) return take_value(*flag, "--" + name);
-    if (is_switch(*flag))
-      return fail(ErrorKind::kInvalid, "--{} takes no value: leave out \"{}\"", name,
-                  word.substr(equals));
-    return add(*flag, word.substr(equals + 1));
-  }
-
-  /// -n2, -n 2, -qA, -qn 2.
-  Result<void> short_options(const std::string& word) {
-    for (std::size_t i = 1; i < word.size(); ++i) {
-      const Flag* flag = find("", word[i]);
-      if (!flag)
-        return fail(ErrorKind::kInvalid, "unknown option {}{}",
-                    i == 1 ? word : fmt::format("-{} in {}", word[i], word),
-                    advice(word.substr(1)));
-      if (!is_switch(*flag) && i + 1 < word.size()) return add(*flag, word.substr(i + 1));
-      if (!is_switch(*flag)) return take_value(*flag, std::string("-") + word[i]);
-      if (auto done = add(*flag, ""); !done) return done;
+Result<Given> scan(const Program& program, const Flags& flags, const Words& words) try {
+  using Style = po::command_line_style::style_t;
+  po::options_description known;
+  known.add_options()(kManual, "");
+  for (const FlagGroup& group : flags) known.add(describe(group));
+  po::command_line_parser parser(words);
+  parser.options(known).style(Style::unix_style & ~Style::allow_guessing);
+  parser.extra_style_parser([&](Words& rest) { return own_style(program.free, flags, rest); });
+  Given given;
+  for (const po::option& option : parser.run().options) {
+    if (!option.string_key.empty()) {
+      if (auto done = add(given, *find(flags, option.string_key), option.value); !done)
+        return tl::unexpected(done.error());
+      continue;
     }
-    return {};
+    const bool is_end = option.value[0] == "--";
+    if (program.free == Free::kNone || (program.free == Free::kAfterDashes && !is_end))
+      return fail(ErrorKind::kInvalid, "unknown word '{}'", option.value[0]);
+    given.words.insert(given.words.end(), option.value.begin() + is_end, option.value.end());
   }
-
-  /// The flag's value is the next word, if it takes one.
-  Result<void> take_value(const Flag& flag, const std::string& shown) {
-    if (may_lack_value(flag)) {
-      // True or False is the value only when another word follows; the last word is the command.
-      const bool is_value = at_ + 1 < words_.size() && truth(words_[at_]).has_value();
-      return add(flag, is_value ? words_[at_++] : "True");
-    }
-    if (is_switch(flag)) return add(flag, "");
-    if (at_ == words_.size()) return fail(ErrorKind::kInvalid, "{} needs a value", shown);
-    return add(flag, words_[at_++]);
-  }
-
-  Result<void> add(const Flag& flag, std::string value) {
-    const auto [found, is_first] = given_.values.try_emplace(flag.name);
-    if (is_first || is_repeatable(flag))
-      found->second.push_back(std::move(value));
-    else if (!is_switch(flag))
-      return fail(ErrorKind::kInvalid, "--{} is given twice", flag.name);
-    return {};
-  }
-
-  const Program& program_;
-  const Flags& flags_;
-  const Words& words_;
-  std::size_t at_ = 0;
-  Given given_;
-};
+  return given;
+} catch (const po::unknown_option& error) {
+  return unknown(program, flags, error.get_option_name());
+} catch (po::invalid_syntax& error) {
+  return wrong_value(flags, error);
+}
 
 /// The flag's words, read into its field.
 Result<void> take(const Flag& flag, const Words& words) {
@@ -174,8 +175,6 @@ Result<void> take(const Flag& flag, const Words& words) {
   }
   return {};
 }
-
-bool is_shown(const Flag& flag) { return *flag.help != '\0'; }
 
 /// A group for each title, of the flags that --help shows.
 Flags visible(const Flags& flags) {
@@ -289,7 +288,7 @@ std::string manual(const Flags& flags) {
 }  // namespace
 
 Result<Given> parse(const Program& program, const Flags& flags, const Words& words) {
-  auto given = Scanner(program, flags, words).scan();
+  auto given = scan(program, flags, words);
   if (!given || answer(program, flags, *given)) return given;
   for (const FlagGroup& group : flags)
     for (const Flag& flag : group.flags)

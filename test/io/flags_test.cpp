@@ -1,5 +1,7 @@
 #include "io/flags.h"
 
+#include <rapidcheck.h>
+
 #include "test/support/catch.h"
 
 using namespace dt;
@@ -151,13 +153,28 @@ TEST_CASE("flags: what does not fit names the option and what was expected", "[f
       {{"--colour", "blue"}, "--colour blue: one of red, green was expected"},
       {{"--own", "8"}, "--own 8: seven was expected"},
       {{"--file"}, "--file needs a value"},
+      {{"-qf"}, "-f needs a value"},
+      {{"--file", "-q"}, "--file needs a value"},
+      {{"-f", "-q", "-w1"}, "--file needs a value"},
+      {{"--elastic="}, "--elastic is empty"},
       {{"-w1", "--workers", "2"}, "--workers is given twice"},
       {{"--quiet=1"}, "--quiet takes no value: leave out \"=1\""},
+      {{"--quiet="}, "--quiet takes no value: leave out \"=\""},
       {{"--worker", "1"}, "unknown option --worker; did you mean --workers? See prog --help"},
       {{"--secre"}, "unknown option --secre; see prog --help"},
+      {{"--worker=1"}, "unknown option --worker; did you mean --workers? See prog --help"},
       {{"-qx"}, "unknown option -x in -qx; see prog --help"},
+      {{"-xq"}, "unknown option -xq; see prog --help"},
+      {{"-q-"}, "unknown option -- in -q-; see prog --help"},
       {{"word"}, "unknown word 'word'"},
       {{"--", "word"}, "unknown option --; see prog --help"},
+      {{"--"}, "unknown option --; see prog --help"},
+      {{"---"}, "unknown option ---; see prog --help"},
+      {{"---w", "1"}, "unknown option ---w; see prog --help"},
+      {{"--="}, "unknown option --; see prog --help"},
+      {{"-"}, "unknown word '-'"},
+      {{""}, "unknown word ''"},
+      {{"word", "--worker"}, "unknown word 'word'"},
   }));
   CHECK(error_of(row.words) == row.expected);
 }
@@ -167,7 +184,71 @@ TEST_CASE("flags: free words are where the program takes them", "[flags]") {
   CHECK(good({"--", "-q"}, io::Free::kCommand).given.words == Words{"-q"});
   CHECK(good({"a", "-q", "b"}, io::Free::kAnywhere).given.words == Words{"a", "b"});
   CHECK(good({"-q", "--", "-x"}, io::Free::kAfterDashes).given.words == Words{"-x"});
+  CHECK(good({"-q", "--"}, io::Free::kAfterDashes).given.words.empty());
   CHECK(error_of({"a"}, io::Free::kAfterDashes) == "unknown word 'a'");
+  CHECK(good({"-", "", "--", "--", "-q"}, io::Free::kAnywhere).given.words ==
+        Words{"-", "", "--", "-q"});
+  CHECK(good({"-", "--", "-q"}, io::Free::kCommand).given.words == Words{"-", "--", "-q"});
+  CHECK(good({"--", "--", "-q"}, io::Free::kCommand).given.words == Words{"--", "-q"});
+}
+
+TEST_CASE("flags: a value may look like an option's name, a command or an option", "[flags]") {
+  const auto file = [](const Words& words) {
+    const Parsed parsed = good(words, io::Free::kCommand);
+    CHECK(parsed.given.words == Words{"quiet", "-q"});
+    return parsed.fields.file;
+  };
+  for (const char* word : {"quiet", "file", "--quiet", "--quiet=1", "--nosuch", "--", "---", "-1"})
+    CHECK(file({"--file", word, "quiet", "-q"}) == word);
+  CHECK(file({"-f", "quiet", "quiet", "-q"}) == "quiet");
+  CHECK(file({"--file=-q", "quiet", "-q"}) == "-q");
+}
+
+TEST_CASE("flags: True or False is a value where another word follows", "[flags]") {
+  struct Row {
+    Words words;
+    bool is_elastic;
+    Words command;
+  };
+  const auto row = GENERATE(values<Row>({
+      {{"--elastic", "run"}, true, {"run"}},
+      {{"--elastic", "run", "-q"}, true, {"run", "-q"}},
+      {{"--elastic", "True", "run"}, true, {"run"}},
+      {{"--elastic", "0", "run"}, false, {"run"}},
+      {{"--elastic", "False"}, true, {"False"}},
+      {{"--elastic", "--", "False"}, true, {"False"}},
+      {{"--elastic"}, true, {}},
+      {{"--elastic=0"}, false, {}},
+  }));
+  const Parsed parsed = good(row.words, io::Free::kCommand);
+  CHECK(parsed.fields.elastic == row.is_elastic);
+  CHECK(parsed.given.words == row.command);
+}
+
+TEST_CASE("flags: any words end in a result, and a command's stay as they are", "[flags]") {
+  const auto any_words = rc::gen::container<Words>(rc::gen::oneOf(
+      rc::gen::container<std::string>(rc::gen::elementOf(std::string("-=wfqx "))),
+      rc::gen::elementOf(Words{"--workers", "--file=", "--name", "--elastic", "True", "--quiet=1",
+                               "-qf", "--manual", "--help", "file", "--worker"})));
+  CHECK(rc::check("any words", [&] {
+    const Words words = *any_words;
+    for (const auto free :
+         {io::Free::kNone, io::Free::kCommand, io::Free::kAnywhere, io::Free::kAfterDashes}) {
+      Fields fields;
+      const auto given = io::parse(program(free), flags_of(fields), words);
+      RC_ASSERT(given || !given.error().message.empty());
+    }
+    for (const Words& options : {Words{"-qw", "3", "--name=A", "run"}, Words{"-q", "--"}}) {
+      Words line = options;
+      line.insert(line.end(), words.begin(), words.end());
+      Words command = words;
+      if (options.back() == "run") command.insert(command.begin(), "run");
+      Fields fields;
+      const auto given = io::parse(program(io::Free::kCommand), flags_of(fields), line);
+      RC_ASSERT(given.has_value());
+      RC_ASSERT(given->words == command);
+    }
+  }));
 }
 
 TEST_CASE("flags: help, version and manual come before the values", "[flags]") {
