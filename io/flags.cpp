@@ -111,7 +111,7 @@ tl::unexpected<Error> unknown(const Program& program, const Flags& flags, std::s
   if (word.starts_with("--")) word.resize(std::min(word.find('='), word.size()));
   std::size_t at = 1;
   while (word[1] != '-' && find(flags, "", word[at])) ++at;
-  return fail(ErrorKind::kInvalid, "unknown option {}{}",
+  return fail(ErrorKind::kInvalid, "{} {}{}", program.unknown,
               at == 1 ? word : fmt::format("-{} in {}", word[at], word),
               advice(program, flags, word.substr(word[1] == '-' ? 2 : 1)));
 }

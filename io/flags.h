@@ -104,11 +104,12 @@ enum class Free {
 };
 
 struct Program {
-  const char* name = "";
+  std::string name = {};
   std::string version;    ///< What --version prints.
   std::string usage;      ///< What --help prints before the options,
   std::string more = {};  ///< and behind them.
   Free free = Free::kNone;
+  std::string unknown = "unknown option";  ///< What is said before one.
 };
 
 struct Given {

@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "core/base/version.h"
 #include "core/protocol/exit_code.h"
 #include "io/asio.h"
 #include "io/fd.h"
@@ -17,6 +16,7 @@
 #include "io/task_group.h"
 #include "io/within.h"
 #include "launcher/reach/ways.h"
+#include "supervisor/dtctl/command.h"
 #include "supervisor/dtctl/exec_output.h"
 #include "supervisor/dtctl/hosts_choice.h"
 #include "supervisor/dtctl/job_standing.h"
@@ -27,8 +27,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr const char* kCleanUsage =
-    R"(Usage: dtctl [--job-dir DIR] clean [-H FILE | -w HOSTS] [OPTION...]
-Ends what a job left on hosts after a crash: agents, guards and processes with
+    R"(Ends what a job left on hosts after a crash: agents, guards and processes with
 the job's mark (TERM, after 5 s KILL), their sockets and locks, segments of
 shared memory, old programs. Only what is yours; never by a program's name.
 Without --job: the folder's job. A job that may be alive is left alone.
@@ -52,13 +51,6 @@ struct CleanOptions {
   std::uint32_t parallel = 64;
 };
 
-io::Program clean_program() {
-  return {.name = "dtctl clean",
-          .version = version_text("dtctl"),
-          .usage = kCleanUsage,
-          .more = kCleanMore};
-}
-
 io::Flags clean_flags(CleanOptions& options, HostsChoice& choice) {
   // clang-format off
   io::Flags flags = {{"Jobs", {
@@ -71,11 +63,7 @@ io::Flags clean_flags(CleanOptions& options, HostsChoice& choice) {
        .help = "with --job: also one that may be alive; its supervisor here is stopped first"},
       {.name = "parallel", .value = "N", .to = &options.parallel, .least = 1, .most = 4096,
        .help = "on at most so many hosts at a time ({})"},
-      {.name = "job-dir", .value = "DIR", .to = &options.job_dir,
-       .help = "the job's folder; default: the present one"},
-      {.name = "version"},
-      {.name = "help", .letter = 'h', .help = "print this"},
-  }}};
+  }}, ctl::common_flags(options.job_dir)};
   // clang-format on
   for (io::FlagGroup& group : hosts_flags(choice)) flags.push_back(std::move(group));
   return flags;
@@ -221,25 +209,27 @@ Result<void> settle(const CleanOptions& options, const std::vector<JobHere>& her
 
 }  // namespace
 
-int clean_main(const std::string& job_dir, const io::Words& words) {
+int clean_main(io::Program program, const std::string& job_dir, const io::Words& words) {
+  program.usage += kCleanUsage;
+  program.more = kCleanMore;
   CleanOptions options;
   options.job_dir = job_dir;
   HostsChoice scratch;
   const io::Flags first_flags = clean_flags(options, scratch);
-  const auto given = io::parse(clean_program(), first_flags, words);
-  if (!given) return io::refuse(clean_program(), given.error());
-  if (const auto text = io::answer(clean_program(), first_flags, *given))
+  const auto given = io::parse(program, first_flags, words);
+  if (!given) return io::refuse(program, given.error());
+  if (const auto text = io::answer(program, first_flags, *given))
     return std::fputs(text->c_str(), stdout) < 0;
-  const auto refused = [](const std::string& why) {
-    return io::refuse(clean_program(), {ErrorKind::kInvalid, why});
+  const auto refused = [&](const std::string& why) {
+    return io::refuse(program, {ErrorKind::kInvalid, why});
   };
   if (options.all_jobs && !options.jobs.empty())
     return refused("--job and --all-jobs exclude each other");
   if (options.force && options.jobs.empty()) return refused("--force is for --job JOB");
-  const auto read_options = [&words](HostsChoice& choice) -> Result<void> {
+  const auto read_options = [&](HostsChoice& choice) -> Result<void> {
     CleanOptions again;
     const io::Flags flags = clean_flags(again, choice);
-    const auto parsed = io::parse(clean_program(), flags, words);
+    const auto parsed = io::parse(program, flags, words);
     return parsed ? Result<void>() : tl::unexpected(parsed.error());
   };
   const auto chosen = choose_hosts(absolute_folder(options.job_dir), read_options);

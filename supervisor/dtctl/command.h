@@ -11,6 +11,7 @@
 #include "core/base/result.h"
 #include "core/base/time.h"
 #include "core/protocol/exit_code.h"
+#include "io/flags.h"
 #include "io/volume_answers.h"
 #include "supervisor/dtctl/job_wait.h"  // dtctl's own exit codes
 
@@ -19,6 +20,7 @@ namespace dt::supervisor::ctl {
 struct Arguments {
   std::string job_dir = ".";
   std::string command;
+  std::string synopsis;            ///< "leave HOST [--cancel]".
   std::vector<std::string> words;  ///< The arguments after the command.
   bool json = false;
   bool watch = false;
@@ -36,12 +38,23 @@ struct Arguments {
   std::shared_ptr<io::VolumeQuestion> volume;  ///< Asks the volume of job_dir.
 };
 
+/// The options of all commands.
+inline io::FlagGroup common_flags(std::string& job_dir) {
+  // clang-format off
+  return {"Options", {
+      {.name = "job-dir", .value = "DIR", .to = &job_dir,
+       .help = "the job's folder; default: the present one"},
+      {.name = "version"},
+      {.name = "help", .letter = 'h', .help = "print this"}}};
+  // clang-format on
+}
+
 /// The command line is wrong.
 struct Usage {
   std::string why;
 };
-/// Of a command whose words are missing, or too many.
-inline Usage synopsis(const std::string& text) { return {"usage: dtctl " + text}; }
+/// The command's words are missing, or too many.
+inline Usage wrong_words(const Arguments& args) { return {"usage: dtctl " + args.synopsis}; }
 /// The command cannot go on.
 struct Failed {
   Error error;

@@ -8,7 +8,6 @@
 #include <fstream>
 #include <iterator>
 
-#include "core/base/version.h"
 #include "core/protocol/exit_code.h"
 #include "io/asio.h"
 #include "io/log.h"
@@ -17,6 +16,7 @@
 #include "launcher/reach/host_command.h"
 #include "launcher/reach/ways.h"
 #include "launcher/shell_word.h"
+#include "supervisor/dtctl/command.h"
 #include "supervisor/dtctl/exec_output.h"
 #include "supervisor/dtctl/hosts_choice.h"
 
@@ -24,8 +24,7 @@ namespace dt::supervisor {
 namespace {
 
 constexpr const char* kExecUsage =
-    R"(Usage: dtctl [--job-dir DIR] exec [-H FILE | -w HOSTS] [OPTION...] -- COMMAND
-Runs COMMAND on all hosts of the folder's job, or on those of -H and -w. One
+    R"(Runs COMMAND on all hosts of the folder's job, or on those of -H and -w. One
 word is text for /bin/sh there; several are a command and its arguments, each as
 it is.
 )";
@@ -43,13 +42,6 @@ struct ExecOptions {
   std::string input;
 };
 
-io::Program exec_program() {
-  return {.name = "dtctl exec",
-          .version = version_text("dtctl"),
-          .usage = kExecUsage,
-          .more = kExecMore};
-}
-
 io::Flags exec_flags(ExecOptions& options, HostsChoice& choice) {
   // clang-format off
   io::Flags flags = {{"Command", {
@@ -62,11 +54,7 @@ io::Flags exec_flags(ExecOptions& options, HostsChoice& choice) {
       {.name = "json", .to = &options.json, .help = "an object per host, when it has ended"},
       {.name = "input", .value = "FILE", .to = &options.input,
        .help = "the command's stdin on each host; without, /dev/null"},
-      {.name = "job-dir", .value = "DIR", .to = &options.job_dir,
-       .help = "the job's folder; default: the present one"},
-      {.name = "version"},
-      {.name = "help", .letter = 'h', .help = "print this"},
-  }}};
+  }}, ctl::common_flags(options.job_dir)};
   // clang-format on
   for (io::FlagGroup& group : hosts_flags(choice)) flags.push_back(std::move(group));
   return flags;
@@ -177,7 +165,9 @@ class ExecRound {
 
 }  // namespace
 
-int exec_main(const std::string& job_dir, const io::Words& words) {
+int exec_main(io::Program program, const std::string& job_dir, const io::Words& words) {
+  program.usage += kExecUsage;
+  program.more = kExecMore;
   const auto dashes = std::find(words.begin(), words.end(), "--");
   const io::Words before(words.begin(), dashes);
   const io::Words command(dashes == words.end() ? dashes : dashes + 1, words.end());
@@ -185,20 +175,20 @@ int exec_main(const std::string& job_dir, const io::Words& words) {
   options.job_dir = job_dir;
   HostsChoice scratch;
   const io::Flags first_flags = exec_flags(options, scratch);
-  const auto given = io::parse(exec_program(), first_flags, before);
+  const auto given = io::parse(program, first_flags, before);
   if (!given && dashes == words.end())
-    return io::refuse(exec_program(),
+    return io::refuse(program,
                       {given.error().kind, given.error().message + "; the command comes behind --: "
                                                                    "exec [OPTION...] -- COMMAND"});
-  if (!given) return io::refuse(exec_program(), given.error());
-  if (const auto text = io::answer(exec_program(), first_flags, *given))
+  if (!given) return io::refuse(program, given.error());
+  if (const auto text = io::answer(program, first_flags, *given))
     return std::fputs(text->c_str(), stdout) < 0;
-  const auto refused = [](const Error& why) { return io::refuse(exec_program(), why); };
+  const auto refused = [&](const Error& why) { return io::refuse(program, why); };
   if (command.empty())
     return refused({ErrorKind::kInvalid, "the command is missing: exec [OPTION...] -- COMMAND"});
-  const auto read_options = [&options, &before](HostsChoice& choice) -> Result<void> {
+  const auto read_options = [&](HostsChoice& choice) -> Result<void> {
     const io::Flags flags = exec_flags(options, choice);
-    const auto again = io::parse(exec_program(), flags, before);
+    const auto again = io::parse(program, flags, before);
     return again ? Result<void>() : tl::unexpected(again.error());
   };
   const auto chosen = choose_hosts(absolute_folder(options.job_dir), read_options);

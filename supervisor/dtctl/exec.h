@@ -7,7 +7,9 @@
 
 namespace dt::supervisor {
 
-/// `words`: those after "exec". The exit code; why a command line is refused is printed.
-[[nodiscard]] int exec_main(const std::string& job_dir, const io::Words& words);
+/// `program` has name and synopsis; `words`: those after "exec". The exit code; why a command line
+/// is refused is printed.
+[[nodiscard]] int exec_main(io::Program program, const std::string& job_dir,
+                            const io::Words& words);
 
 }  // namespace dt::supervisor

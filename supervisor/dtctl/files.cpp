@@ -101,7 +101,7 @@ std::string event_text(const std::string& line) {
 io::awaitable<int> logs(Arguments args) {
   const io::JobPointer job = need(read_pointer(*args.volume), kExitNoJob);
   const std::string folder = fmt::format("{}/{}/logs", io::marker_dir(args.job_dir), job.job);
-  if (args.words.size() > 1) throw synopsis("logs [NAME] [-f]");
+  if (args.words.size() > 1) throw wrong_words(args);
   if (args.words.empty()) co_return show_all_logs(folder);
   std::string name = args.words[0];
   if (name.find('/') != name.npos) throw Usage{fmt::format("{}: a name such as worker-3", name)};

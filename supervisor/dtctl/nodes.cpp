@@ -62,7 +62,7 @@ io::awaitable<void> let_host_go(const Connected& to, const std::string& host) {
 }  // namespace
 
 io::awaitable<int> grow(Arguments args) {
-  if (args.words.empty()) throw synopsis("grow N [slots=S] [--keep] [-- SBATCH WORDS]");
+  if (args.words.empty()) throw wrong_words(args);
   constexpr std::string_view kSlots = "slots=";
   const std::uint32_t nodes = count_of(args.words[0], "grow");
   HolderOrder order;
@@ -98,7 +98,7 @@ io::awaitable<int> grow(Arguments args) {
 }
 
 io::awaitable<int> shrink(Arguments args) {
-  if (args.words.size() > 1) throw synopsis("shrink [N|HOST]");
+  if (args.words.size() > 1) throw wrong_words(args);
   const std::string word = args.words.empty() ? "1" : args.words[0];
   const bool is_count = word.find_first_not_of("0123456789") == word.npos;
   const std::uint32_t count = is_count ? count_of(word, "shrink") : 1;

@@ -69,9 +69,9 @@ io::awaitable<int> metrics(Arguments args) {
 }
 
 io::awaitable<int> why(Arguments args) {
-  if (args.words.size() != 1) throw synopsis("why HOST");
+  if (args.words.size() != 1) throw wrong_words(args);
   const auto parsed = need(parse_hosts(args.words[0], "why"), kExitUsage);
-  if (parsed.size() != 1) throw synopsis("why HOST");
+  if (parsed.size() != 1) throw wrong_words(args);
   const Connected to = need(co_await connect(args), kExitNoJob);
   const std::string status = need(co_await ask(*to.client, "status"));
   fmt::print("{}", need(why_text(status, parsed.front().host)));
@@ -79,7 +79,7 @@ io::awaitable<int> why(Arguments args) {
 }
 
 io::awaitable<int> wait(Arguments args) {
-  if (args.words.empty()) throw synopsis("wait CONDITION... [--timeout TIME] [--start]");
+  if (args.words.empty()) throw wrong_words(args);
   WaitOptions options;
   options.volume = args.volume;
   if (args.timeout > Duration{}) options.until = args.begun + args.timeout;

@@ -106,9 +106,7 @@ io::awaitable<int> stop(Arguments args) {
 
 io::awaitable<int> edit(Arguments args) {
   constexpr std::size_t kMostWords = 4;
-  if (args.words.empty() || args.words.size() > kMostWords)
-    throw synopsis(args.command + " HOST" +
-                   (args.command == "add" ? " [slots=N] [gpus=LIST] [via=KIND]" : ""));
+  if (args.words.empty() || args.words.size() > kMostWords) throw wrong_words(args);
   const std::string line = fmt::format("{}", fmt::join(args.words, " "));
   need(parse_hosts(line, args.command), kExitUsage);
   const Connected to = need(co_await connect(args), kExitNoJob);
@@ -122,7 +120,7 @@ io::awaitable<int> edit(Arguments args) {
 }
 
 io::awaitable<int> leave(Arguments args) {
-  if (args.words.size() != 1) throw synopsis("leave HOST [--in TIME] [--why TEXT] [--cancel]");
+  if (args.words.size() != 1) throw wrong_words(args);
   need(parse_hosts(args.words[0], args.command), kExitUsage);
   const Connected to = need(co_await connect(args), kExitNoJob);
   json request{{"host", args.words[0]},

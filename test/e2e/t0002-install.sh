@@ -27,6 +27,9 @@ manual_is_whole() {
   done
 }
 manual_is_whole dtlaunch 1
+for command in $("$bin/dtctl" --help | sed -nE 's/^  ([a-z]+) .*/\1/p' | grep -vxE 'exec|clean'); do
+  manual_is_whole dtctl 1 "$command"
+done
 manual_is_whole dtgpucheck 1
 manual_is_whole dtsupervisor 8
 manual_is_whole dtfleet 8

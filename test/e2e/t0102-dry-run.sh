@@ -30,7 +30,20 @@ completes True Tr --elastic-training-enabled
 rows=$(dtlaunch --manual | sed 's/\\-/-/g' | sed -nE '/^\.TP$/{n; s/^(\\fB-.\\fR, )?\\fB(--[a-z-]+)\\fR.*/\2/p}')
 [ "$(wc -w <<<"$rows")" -gt 60 ] || fail "the manual's rows: $rows"
 completes "$(xargs <<<"$rows")" -- dtlaunch
-COMP_WORDS=(dtctl --) COMP_CWORD=1
-_dtctl dtctl -- dtctl || true
-names=$(dtctl --help | tr -s ' |[](),:' '\n' | grep -xE -- '--[a-z-]+' | sort -u | xargs)
-[ "${COMPREPLY[*]}" = "$names" ] || fail "dtctl completes '${COMPREPLY[*]}', and --help has '$names'"
+# dtctl completes its commands, and of each its own options.
+dtctl_completes() {  # EXPECTED WORD BEFORE WORDS...
+  COMPREPLY=() COMP_WORDS=("${@:4}" "$2") COMP_CWORD=$(($# - 3))
+  _dtctl dtctl "$2" "$3" || true
+  [ "${COMPREPLY[*]}" = "$1" ] || fail "completion of '${COMP_WORDS[*]}': ${COMPREPLY[*]}"
+}
+rows() { dtctl "$@" --help | sed -nE 's/^  (-. \[ )?(--[a-z][a-z-]+).*/\2/p' | xargs; }
+commands=$(dtctl --help | sed -nE 's/^  ([a-z]+) .*/\1/p' | xargs)
+[ "$(wc -w <<<"$commands")" = 17 ] || fail "the commands: $commands"
+dtctl_completes "$commands" '' dtctl dtctl
+dtctl_completes 'status stop' st dtctl dtctl
+dtctl_completes '--job-dir --help' -- dtctl dtctl
+dtctl_completes '--json --watch --all --job-dir --help' -- . dtctl --job-dir . status
+for command in $commands; do
+  dtctl_completes "$(rows $command)" -- $command dtctl $command
+done
+dtctl_completes '' -- -- dtctl exec --

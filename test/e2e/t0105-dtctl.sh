@@ -13,6 +13,38 @@ expect_output wrong 'unknown command log; did you mean logs\?'
 run wrong dtctl status host7
 expect_status 2
 expect_output wrong 'status takes no "host7"; of one host: dtctl why HOST'
+# Each command shows its own options, those of its synopsis, and refuses others.
+for command in $(dtctl --help | sed -nE 's/^  ([a-z]+) .*/\1/p'); do
+  run help dtctl $command --help
+  expect_status 0
+  expect_output help "^Usage: dtctl \[--job-dir DIR\] $command( |$)"
+  names=$(sed -n 1p "$T/help.out" | grep -oE -- '\[--?[a-z][a-z-]*' | tr -d '[' | sed 's/^-f$/--follow/' | sort -u | xargs)
+  rows=$(sed -nE 's/^  (-. \[ )?(--[a-z][a-z-]+).*/\2/p' "$T/help.out" | grep -vx -- --help | sort | xargs)
+  [[ $names = "$rows" || $command = exec || $command = clean ]] || fail "dtctl $command: $names, and $rows"
+  run wrong dtctl $command --no-such
+  expect_status 2
+  expect_output wrong "$command( takes no|: unknown option) --no-such; see dtctl $command --help"
+done
+run wrong dtctl add --json h
+expect_status 2
+[ "$(output wrong)" = 'dtctl: add takes no --json; see dtctl add --help' ] || fail "not one line: $(output wrong)"
+run wrong dtctl wait ended --timout 3
+expect_status 2
+expect_output wrong 'wait takes no --timout; did you mean --timeout\? See dtctl wait --help'
+run wrong dtctl --json status
+expect_status 2
+expect_output wrong 'unknown option --json; see dtctl --help'
+run wrong dtctl --job-dir . status --job-dir .
+expect_status 2
+expect_output wrong '--job-dir is given twice'
+run wrong dtctl leave
+expect_status 2
+expect_output wrong 'usage: dtctl leave HOST \[--in TIME\] \[--why TEXT\] \[--cancel\]'
+run wrong dtctl
+expect_status 2
+expect_output wrong 'a command is missing'
+[ "$(dtctl help)" = "$(dtctl --help)" ] || fail "dtctl help: $(dtctl help)"
+[[ $(dtctl version) = "$(dtctl --version)" && $(dtctl version) = "dtctl "* ]] || fail "dtctl version: $(dtctl version)"
 run wrong dtctl add
 expect_status 2
 run wrong dtctl add 'a b'

@@ -26,12 +26,16 @@ echo 127.0.0.1:1 >>"$T/waits/host_worker"
 
 for program in dtlaunch dtctl dtserver dtsupervisor dtfleet dtagent dttrain dtgpucheck; do
   [ -x "$DT_BIN/$program" ] || { grep "^$program " "$GOLDEN/options.txt" >>"$T/options.txt"; continue; }
-  { "$program" --help || true
-    [ $program != dtctl ] || { dtctl exec --help; dtctl clean --help; }; } >"$T/help.txt" 2>&1
-  [ "$(wc -l <"$T/help.txt")" -gt 5 ] || fail "$program --help: $(cat "$T/help.txt")"
-  ! grep -nE '.{81}' "$T/help.txt" || fail "$program --help has lines of more than 80 columns"
-  tr -s ' |[](),' '\n' <"$T/help.txt" |
-    grep -xE -- '-[a-zA-Z]|--[a-z][a-z-]*' | sort -u | sed "s/^/$program /" >>"$T/options.txt"
+  commands=('') rows=.
+  # A command of dtctl has its own options. Those that the list of commands names are theirs.
+  [ $program != dtctl ] || { commands+=($(dtctl --help | sed -nE 's/^  ([a-z]+) .*/\1/p')) rows='^  -'; }
+  for command in "${commands[@]}"; do
+    { "$program" $command --help || true; } >"$T/help.txt" 2>&1
+    [ "$(wc -l <"$T/help.txt")" -gt 5 ] || fail "$program $command --help: $(cat "$T/help.txt")"
+    ! grep -nE '.{81}' "$T/help.txt" || fail "$program $command --help has lines of more than 80 columns"
+    grep -e "$rows" "$T/help.txt" | tr -s ' |[](),' '\n' |
+      grep -xE -- '-[a-zA-Z]|--[a-z][a-z-]*' | sort -u | sed "s/^/$program ${command:+$command }/" >>"$T/options.txt"
+  done
 done
 golden options.txt
 
