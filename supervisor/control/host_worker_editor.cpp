@@ -1,14 +1,12 @@
 #include "supervisor/control/host_worker_editor.h"
 
 #include <algorithm>
-#include <chrono>
 #include <sstream>
 #include <utility>
 #include <vector>
 
 #include "core/job/job.h"
 #include "core/job/membership.h"
-#include "io/asio.h"
 #include "supervisor/volume/client.h"
 
 namespace dt::supervisor {
@@ -60,16 +58,7 @@ bool names(const std::string& text, const Host& host) {
 
 awaitable<Result<void>> HostWorkerEditor::edit(std::string op, std::string host,
                                                std::uint32_t slots) {
-  // tidy: allow (each edit reads what the one before has written, and none tells of its end)
-  while (is_editing_) co_await io::sleep_for(std::chrono::milliseconds(10));
-  is_editing_ = true;
-  auto result = co_await rewrite(std::move(op), std::move(host), slots);
-  is_editing_ = false;
-  co_return result;
-}
-
-awaitable<Result<void>> HostWorkerEditor::rewrite(std::string op, std::string host,
-                                                  std::uint32_t slots) {
+  const auto turn = co_await turn_->acquire();
   auto wanted = parse_hosts(host, "host");
   if (!wanted) co_return tl::unexpected(wanted.error());
   if (wanted->empty()) co_return fail(ErrorKind::kInvalid, "\"{}\" names no host", host);

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "core/base/result.h"
 #include "core/files/hosts.h"
+#include "io/semaphore.h"
 #include "supervisor/context/supervisor_context.h"
 
 namespace dt::supervisor {
@@ -22,7 +24,6 @@ class HostWorkerEditor {
   io::awaitable<Result<void>> edit(std::string op, std::string host, std::uint32_t slots);
 
  private:
-  io::awaitable<Result<void>> rewrite(std::string op, std::string host, std::uint32_t slots);
   /// The file, which has to name hosts.
   io::awaitable<Result<std::string>> read();
   [[nodiscard]] Result<void> add(std::string& text, const std::vector<HostLine>& lines,
@@ -30,7 +31,7 @@ class HostWorkerEditor {
   [[nodiscard]] Result<void> remove(std::string& text, const std::vector<HostLine>& lines) const;
 
   Shell& shell_;
-  bool is_editing_ = false;
+  std::shared_ptr<io::Semaphore> turn_ = std::make_shared<io::Semaphore>(shell_.executor, 1);
 };
 
 }  // namespace dt::supervisor
