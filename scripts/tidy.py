@@ -38,6 +38,9 @@ RULES = [
     (lambda p: p.endswith(CPP), r"<boost/asio\.hpp>", "include the Asio headers you use"),
     (lambda p: p.startswith(("launcher/", "supervisor/")) and p.endswith(CPP), r"^(?=.*\bO_CREAT\b)(?!.*\bO_(?:EXCL|NOFOLLOW)\b)",
      "a file that is made: O_EXCL or O_NOFOLLOW on the same line, others may have put a link there"),
+    # A text has been blanked: nothing follows the operator.
+    (lambda p: p.startswith(PRODUCTION) and p.endswith(CPP) and not p.startswith("supervisor/control/"),
+     r"\bop\s*[=!]=\s*(?:[);&|?]|$)", "an op is an enum: control/request.cpp reads its text"),
 ]
 # Folders of development machines; no path of this tree begins with one of them.
 FOREIGN = re.compile(r"(?<![\w.~$}])/(?:" + "|".join(("work", "farm", "root", "home/[a-z]+")) + r")/")
@@ -313,6 +316,10 @@ CASES = [
     ("packaging/doc/changes.md", "## 1.2.3 (2026-11-27)", None),
     ("supervisor/x.cpp", "open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);", "a file that is made"),
     ("supervisor/x.cpp", "open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);", None),
+    ("supervisor/x.cpp", 'if (ask.op == "stop") stop();', "an op is an enum"),
+    ("supervisor/x.cpp", 'auto edited = op != "remove" ? add() : remove();', "an op is an enum"),
+    ("supervisor/x.cpp", 'if (ask.op == Op::kStop) stop("op");', None),
+    ("supervisor/control/x.cpp", 'if (ask.op == "stop") stop();', None),
     ("test/e2e/x.sh", "sleep 1" ".2", "a test waits for an event"),
     ("test/e2e/x.sh", "sleep 1" ".2  # how long it is empty, not a wait", None),
     ("test/e2e/x.sh", "sleep 1" ".2  # not a wait, says who is in a hurry", "a test waits for an event"),

@@ -476,7 +476,7 @@ class Loop final : public Supervisor {
   }
 
   awaitable<std::string> answer(ControlAsk ask) {
-    if (ask.op == "stop") {
+    if (ask.op == Op::kStop) {
       if (ask.force)
         kill(ask.why);
       else
@@ -484,17 +484,16 @@ class Loop final : public Supervisor {
       co_return nlohmann::json{{"ok", true}}.dump();
     }
     if (!shell_.job) co_return error_reply("the supervisor is starting: try again");
-    if (ask.op == "status") co_return status();
-    if (ask.op == "changes") {
+    if (ask.op == Op::kStatus) co_return status();
+    if (ask.op == Op::kChanges) {
       const std::uint64_t number = co_await changes_.after(ask.from, kLongestWait);
       co_return nlohmann::json{{"ok", true}, {"changes", number}}.dump();
     }
-    if (ask.op == "events") co_return event_log_.events_json(ask.from);
-    if (ask.op == "leave") co_return membership_.leave(ask);
-    if (ask.op == "grow") co_return fleet_.grow(ask);
-    if (ask.op == "fleet") co_return co_await fleet_.answer(std::move(ask));
-    if (ask.op == "add" || ask.op == "remove") co_return co_await edit_host_worker(std::move(ask));
-    co_return error_reply(fmt::format("unknown request \"{}\"", ask.op));
+    if (ask.op == Op::kEvents) co_return event_log_.events_json(ask.from);
+    if (ask.op == Op::kLeave) co_return membership_.leave(ask);
+    if (ask.op == Op::kGrow) co_return fleet_.grow(ask);
+    if (ask.op == Op::kFleet) co_return co_await fleet_.answer(std::move(ask));
+    co_return co_await edit_host_worker(std::move(ask));  // kAdd, kRemove
   }
 
   awaitable<std::string> edit_host_worker(ControlAsk ask) {

@@ -56,8 +56,7 @@ bool names(const std::string& text, const Host& host) {
 
 }  // namespace
 
-awaitable<Result<void>> HostWorkerEditor::edit(std::string op, std::string host,
-                                               std::uint32_t slots) {
+awaitable<Result<void>> HostWorkerEditor::edit(Edit edit, std::string host, std::uint32_t slots) {
   const auto turn = co_await turn_->acquire();
   auto wanted = parse_hosts(host, "host");
   if (!wanted) co_return tl::unexpected(wanted.error());
@@ -65,11 +64,11 @@ awaitable<Result<void>> HostWorkerEditor::edit(std::string op, std::string host,
   auto text = co_await read();
   if (!text) co_return tl::unexpected(text.error());
   auto lines = with_known_ways(*wanted, shell_.spec.known_hosts);
-  if (op == "add unless there") {
+  if (edit == Edit::kAddUnlessThere) {
     std::erase_if(lines, [&](const HostLine& line) { return names(*text, line.host); });
     if (lines.empty()) co_return Result<void>();
   }
-  auto edited = op != "remove" ? add(*text, lines, slots, host) : remove(*text, lines);
+  auto edited = edit == Edit::kRemove ? remove(*text, lines) : add(*text, lines, slots, host);
   if (!edited) co_return edited;
   if (auto good = parse_hosts(*text, "host_worker"); !good)
     co_return tl::unexpected(good.error().at("host_worker would not be in force"));

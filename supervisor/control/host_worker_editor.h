@@ -19,9 +19,10 @@ class HostWorkerEditor {
  public:
   explicit HostWorkerEditor(Shell& shell) : shell_(shell) {}
 
-  /// `op`: "add", "add unless there" or "remove"; `host` may name several in the hosts file's
-  /// grammar; `slots` where a name has none. One edit after the other.
-  io::awaitable<Result<void>> edit(std::string op, std::string host, std::uint32_t slots);
+  enum class Edit { kAdd, kAddUnlessThere, kRemove };
+  /// `host` may name several in the hosts file's grammar; `slots` where a name has none. One edit
+  /// after the other.
+  io::awaitable<Result<void>> edit(Edit edit, std::string host, std::uint32_t slots);
 
  private:
   /// The file, which has to name hosts.

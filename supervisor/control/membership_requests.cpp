@@ -70,7 +70,7 @@ awaitable<Result<void>> MembershipDesk::edit(ControlAsk ask) {
     co_return fail(ErrorKind::kInvalid,
                    "the job was started without --elastic-training-enabled: it has no host_worker, "
                    "nothing joins it and nothing leaves it");
-  if (ask.op == "add") {
+  if (ask.op == Op::kAdd) {
     const auto& leaving = shell_.job->notices().of_hosts();
     const auto host = named_host(ask);
     if (host && *host && leaving.contains(**host))
@@ -80,8 +80,11 @@ awaitable<Result<void>> MembershipDesk::edit(ControlAsk ask) {
           "{} --cancel",
           **host, leaving.at(**host).why, **host);
   }
-  if (ask.unless_there && ask.op == "add") ask.op = "add unless there";
-  co_return co_await editor_.edit(ask.op, *ask.host, static_cast<std::uint32_t>(ask.slots));
+  using Edit = HostWorkerEditor::Edit;
+  const Edit edit = ask.op == Op::kRemove ? Edit::kRemove
+                    : ask.unless_there    ? Edit::kAddUnlessThere
+                                          : Edit::kAdd;
+  co_return co_await editor_.edit(edit, *ask.host, static_cast<std::uint32_t>(ask.slots));
 }
 
 }  // namespace dt::supervisor

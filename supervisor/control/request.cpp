@@ -1,5 +1,6 @@
 #include "supervisor/control/request.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "io/job/control_protocol.h"
@@ -9,6 +10,8 @@ namespace dt::supervisor {
 namespace {
 
 constexpr std::size_t kLongestWhy = 200;  ///< Bytes of a stop's reason that are kept.
+constexpr std::string_view kOps[] = {"status", "changes", "events", "console", "fleet",
+                                     "stop",   "add",     "remove", "leave",   "grow"};
 
 }  // namespace
 
@@ -39,7 +42,10 @@ Result<ControlAsk> control_ask_from_json(std::string_view text) {
                                                            : otherwise;
   };
   ControlAsk ask;
-  ask.op = op->get<std::string>();
+  const auto& name = op->get_ref<const std::string&>();
+  const auto known = std::ranges::find(kOps, name);
+  if (known == std::end(kOps)) return fail(ErrorKind::kInvalid, "unknown request \"{}\"", name);
+  ask.op = static_cast<Op>(known - std::begin(kOps));
   ask.force = flag("force");
   ask.owner = flag("owner");
   ask.cancel = flag("cancel");
@@ -56,9 +62,7 @@ Result<ControlAsk> control_ask_from_json(std::string_view text) {
   if (const json* host = field("host"); host != nullptr && host->is_string())
     ask.host = host->get<std::string>();
   const std::uint64_t control = number("control", io::kControlVersion);
-  const bool changes_job = ask.op == "stop" || ask.op == "add" || ask.op == "remove" ||
-                           ask.op == "leave" || ask.op == "grow";
-  if (changes_job && control != io::kControlVersion)
+  if (ask.op >= Op::kStop && control != io::kControlVersion)
     return fail(ErrorKind::kInvalid,
                 "this program uses version {} of the control protocol, the job's supervisor "
                 "version {}: nothing is changed; use the dtctl that belongs to the job's dtlaunch",

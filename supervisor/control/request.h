@@ -10,9 +10,12 @@
 
 namespace dt::supervisor {
 
+/// From kStop on they change the job. request.cpp has their texts in this order.
+enum class Op { kStatus, kChanges, kEvents, kConsole, kFleet, kStop, kAdd, kRemove, kLeave, kGrow };
+
 /// Fields that are missing or of a wrong type keep these defaults.
 struct ControlAsk {
-  std::string op;
+  Op op = Op::kStatus;
   bool force = false;  ///< "stop"
   std::string why =
       "on request";        ///< "stop", "leave": the requester and the reason, as one short line.
@@ -27,7 +30,7 @@ struct ControlAsk {
   std::optional<std::string> report;  ///< "fleet": JSON, see fleet_desk.h.
 };
 
-/// kInvalid when it is no object with a text "op", or changes the job and is of another version.
+/// kInvalid when it is no object with a known "op", or changes the job and is of another version.
 /// Takes no more memory than a few times the text, however deep it is nested.
 [[nodiscard]] Result<ControlAsk> control_ask_from_json(std::string_view text);
 

@@ -159,7 +159,7 @@ awaitable<void> ControlServer::requests(std::shared_ptr<Client> client) {
       co_return;
     }
     auto ask = control_ask_from_json(request->json);
-    const bool is_console = ask && ask->op == "console";
+    const bool is_console = ask && ask->op == Op::kConsole;
     io::ControlReply reply{R"({"ok":true})"};
     if (!ask) reply.json = error_reply(ask.error().message);
     if (ask && !is_console) reply.json = co_await handler_(*ask);

@@ -30,7 +30,7 @@ struct Served : Loop {
     finished();
   }
   static io::awaitable<std::string> echo(supervisor::ControlAsk ask) {
-    co_return "you said " + ask.op;
+    co_return ask.op == supervisor::Op::kStop ? "you said stop" : "you said status";
   }
 };
 
@@ -104,11 +104,13 @@ TEST_CASE("control: requests are answered in order, on a private socket", "[cont
   Peer peer(served);
   peer.ask(R"({"op":"status"})");
   peer.ask("rubbish");
+  peer.ask(R"({"op":"dance"})");
   peer.ask(R"({"op":"stop"})");
   REQUIRE(peer.sees("said stop"));
   CHECK(peer.text() ==
         "reply you said status\n"
         "reply {\"error\":\"a request is a JSON object with a text \\\"op\\\"\",\"ok\":false}\n"
+        "reply {\"error\":\"unknown request \\\"dance\\\"\",\"ok\":false}\n"
         "reply you said stop\n");
 }
 
