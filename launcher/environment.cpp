@@ -4,7 +4,7 @@
 #include <map>
 
 #include "io/job/checkpoint_manifest.h"
-#include "io/job/flags.h"
+#include "io/job/job_flags.h"
 
 namespace dt::launcher {
 namespace {

@@ -75,7 +75,7 @@ TOP = ("core", "io", "launcher", "supervisor", "kvstore", "trainer")
 
 # The circles of rooms that there are, each with its reason. No other one may come, and what ends is taken out.
 CIRCLES = {
-    "io/job/flags io/job/master_folders io/job/spec":
+    "io/job/job_flags io/job/master_folders io/job/spec":
         "a spec is read and written by the rows of its flags, which set the spec's members; its default folders and the"
         " master's folders share home_dir and make_private_dir, which stand in spec.h",
     "kvstore/worker/calls kvstore/worker/client kvstore/worker/failover kvstore/worker/key_init kvstore/worker/member_state"
@@ -284,7 +284,7 @@ CASES = [
     ("kvstore/link/tcp.cpp", '#include "kvstore/server/server.h"', "may not include"),
     ("kvstore/api/c_api.cpp", '#include "kvstore/worker/client.h"', ""),
     ("supervisor/supervisor.cpp", '#include "kvstore/store.h"', "may not include"),
-    ("supervisor/volume/client.cpp", '#include "supervisor/control/status.h"', "may not include"),
+    ("supervisor/volume/volume_client.cpp", '#include "supervisor/control/status.h"', "may not include"),
     ("launcher/agent/agent.cpp", '#include "launcher/backend/backend.h"', "may not include"),
     ("launcher/backend/ssh/ssh.h", "#include <libssh/libssh.h>", "out of headers"),
     ("trainer/module.cpp", '#include "kvstore/dtkv.h"', ""),

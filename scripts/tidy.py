@@ -271,37 +271,20 @@ PHASE_CASES = [
 ]
 
 
-# Headers of production whose name stands more than once, and how often. No other one may come; who renames one takes it out.
-SAME_NAME = {
-    "check.h": 2, "clean.h": 2, "client.h": 2, "command.h": 3, "environment.h": 3, "event_log.h": 2, "exec.h": 2, "flags.h": 2,
-    "half.h": 2, "listener.h": 2, "messages.h": 2, "options.h": 2, "request.h": 2, "server.h": 2,
-    "steps.h": 2, "ways.h": 3,
-}
-
-
-def reasons_of_names(names, listed):
-    """Yields (file, reason) for headers that have the same name in several folders, beside those listed."""
+def reasons_of_names(names):
+    """Yields (file, reason) for headers of production that have the same name in several folders."""
     places = {}
     for name in names:
         if name.startswith(PRODUCTION) and name.endswith((".h", ".hpp")):
             places.setdefault(os.path.basename(name), []).append(name)
-    for header in sorted({*places, *listed}):
-        found, limit = places.get(header, []), listed.get(header, 1)
-        if len(found) > limit:
+    for found in places.values():
+        if len(found) > 1:
             yield found[-1], "a header's name stands once: say in it what it is, beside " + ", ".join(found[:-1])
-        elif len(found) < limit > 1:
-            yield "scripts/tidy.py", f"SAME_NAME: {header} stands {limit} times no more: " + (
-                f"write {len(found)}" if len(found) > 1 else "take it out")
 
 
 NAME_CASES = [
-    ("core/a.h io/b.h io/b.cpp test/a.h", {}, None),
-    ("core/a.h io/a.h", {}, "io/a.h: a header's name stands once: say in it what it is, beside core/a.h"),
-    ("core/a.h io/a.h", {"a.h": 2}, None),
-    ("core/a.h io/a.h io/job/a.h", {"a.h": 2}, "io/job/a.h: a header's name"),
-    ("core/a.h io/a.h", {"a.h": 3}, "scripts/tidy.py: SAME_NAME: a.h stands 3 times no more: write 2"),
-    ("core/a.h", {"a.h": 2}, "scripts/tidy.py: SAME_NAME: a.h stands 2 times no more: take it out"),
-    ("", {"a.h": 2}, "scripts/tidy.py: SAME_NAME: a.h stands 2 times no more: take it out"),
+    ("core/a.h io/b.h io/b.cpp test/a.h", None),
+    ("core/a.h io/a.h", "io/a.h: a header's name stands once: say in it what it is, beside core/a.h"),
 ]
 
 # (file, line, the beginning of the reason; None where the line is right); the version is 1.2.3.
@@ -377,10 +360,10 @@ def self_test():
     bad = [f"{name}: {line}: {wanted} was wanted, not {found}" for name, line, wanted in CASES
            for found in [[reason for _, reason in reasons(name, line + "\n", "1.2.3")]]
            if (found != [] if wanted is None else not any(reason.startswith(wanted) for reason in found))]
-    for names, listed, wanted in NAME_CASES:
-        found = [f"{name}: {reason}" for name, reason in reasons_of_names(names.split(), listed)]
+    for names, wanted in NAME_CASES:
+        found = [f"{name}: {reason}" for name, reason in reasons_of_names(names.split())]
         if found != [] if wanted is None else len(found) != 1 or not found[0].startswith(wanted):
-            bad.append(f"{names} beside {listed}: {wanted} was wanted, not {found}")
+            bad.append(f"{names}: {wanted} was wanted, not {found}")
     print("\n".join(bad) or f"tidy: {len(CASES) + len(NAME_CASES)} cases")
     return bool(bad)
 
@@ -404,7 +387,7 @@ def main():
         for number, reason in [*reasons(name, text, version), *(reasons_of_readme(text) if name == "README.md" else ())]:
             bad += 1
             print(f"{name}:{number}: {reason}")
-    for name, reason in reasons_of_names(names, SAME_NAME):
+    for name, reason in reasons_of_names(names):
         bad += 1
         print(f"{name}:1: {reason}")
     for name in ("README.md", "CONTRIBUTING.md"):

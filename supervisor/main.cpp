@@ -22,7 +22,7 @@
 #include "launcher/backend/ssh/ssh.h"
 #include "launcher/backend/ssh/sync.h"
 #include "launcher/check/gate.h"
-#include "launcher/reach/ways.h"
+#include "launcher/reach/host_ways.h"
 #include "supervisor/paced_loop.h"
 #include "supervisor/supervisor.h"
 #include "supervisor/volume/helper.h"

@@ -29,19 +29,19 @@
 #include "supervisor/context/supervisor_context.h"
 #include "supervisor/control/changes.h"
 #include "supervisor/control/console_log.h"
+#include "supervisor/control/control_server.h"
 #include "supervisor/control/event_log.h"
 #include "supervisor/control/fleet_requests.h"
 #include "supervisor/control/membership_requests.h"
 #include "supervisor/control/pulse.h"
-#include "supervisor/control/server.h"
 #include "supervisor/control/status.h"
 #include "supervisor/decisions.h"
 #include "supervisor/files/job_files.h"
 #include "supervisor/files/lock_watch.h"
 #include "supervisor/hosts/job_hosts.h"
-#include "supervisor/volume/client.h"
 #include "supervisor/volume/host_worker.h"
 #include "supervisor/volume/output.h"
+#include "supervisor/volume/volume_client.h"
 
 namespace dt::supervisor {
 

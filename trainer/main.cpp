@@ -13,9 +13,9 @@
 #include "core/base/version.h"
 #include "trainer/checkpoint.h"
 #include "trainer/data/iterator.h"
-#include "trainer/event_log.h"
 #include "trainer/models/models.h"
 #include "trainer/module.h"
+#include "trainer/worker_log.h"
 
 namespace {
 

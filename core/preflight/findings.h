@@ -8,7 +8,7 @@
 
 #include "core/base/result.h"
 #include "core/files/hosts.h"
-#include "core/preflight/messages.h"
+#include "core/preflight/preflight_messages.h"
 
 namespace dt::preflight {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "core/files/hosts.h"
-#include "core/preflight/messages.h"
+#include "core/preflight/preflight_messages.h"
 
 namespace dt::preflight {
 

@@ -20,7 +20,7 @@
 
 #include "core/base/number.h"
 #include "core/launch/holders.h"
-#include "io/job/flags.h"
+#include "io/job/job_flags.h"
 #include "io/job/master_folders.h"
 #include "io/json_number.h"
 #include "io/read_file.h"

@@ -7,8 +7,8 @@
 
 #include "kvstore/compute/compression.h"
 #include "kvstore/compute/cuda/codecs.h"
+#include "kvstore/compute/cuda/cuda_steps.h"
 #include "kvstore/compute/cuda/launch.h"
-#include "kvstore/compute/cuda/steps.h"
 #include "kvstore/compute/cuda/sum.h"
 
 namespace dt::kv {

@@ -11,7 +11,7 @@
 #include "io/asio.h"
 #include "io/frame_channel.h"
 #include "io/task_group.h"
-#include "kvstore/link/environment.h"
+#include "kvstore/link/link_environment.h"
 
 namespace dt::kv {
 

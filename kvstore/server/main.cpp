@@ -26,7 +26,7 @@
 #include "kvstore/compute/cuda/device.h"
 #include "kvstore/link/agent_socket.h"
 #include "kvstore/link/descriptors.h"
-#include "kvstore/link/environment.h"
+#include "kvstore/link/link_environment.h"
 #include "kvstore/server/report_pace.h"
 #include "kvstore/server/server.h"
 

@@ -3,7 +3,7 @@
 /// repeat.
 #pragma once
 
-#include "core/preflight/messages.h"
+#include "core/preflight/preflight_messages.h"
 
 namespace dt::launcher {
 

@@ -1,7 +1,7 @@
 /// Connections between hosts for dtlaunch --check. Each call blocks, for bounded times. Any thread.
 #pragma once
 
-#include "core/preflight/messages.h"
+#include "core/preflight/preflight_messages.h"
 
 namespace dt::launcher {
 

@@ -14,8 +14,8 @@
 #include "io/process_end.h"
 #include "io/process_tree.h"
 #include "io/subprocess.h"
+#include "launcher/agent/agent_environment.h"
 #include "launcher/agent/child.h"
-#include "launcher/agent/environment.h"
 
 namespace dt::launcher {
 namespace {

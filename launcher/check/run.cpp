@@ -16,7 +16,7 @@
 #include "io/log.h"
 #include "io/stop_signals.h"
 #include "io/volume_answers.h"
-#include "launcher/reach/ways.h"
+#include "launcher/reach/host_ways.h"
 
 namespace dt::launcher {
 namespace {

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "io/log.h"
-#include "supervisor/control/server.h"
+#include "supervisor/control/control_server.h"
 
 namespace dt::supervisor {
 

@@ -10,7 +10,7 @@
 #include "io/asio.h"
 #include "supervisor/context/supervisor_context.h"
 #include "supervisor/control/changes.h"
-#include "supervisor/control/request.h"
+#include "supervisor/control/control_request.h"
 
 namespace dt::supervisor {
 

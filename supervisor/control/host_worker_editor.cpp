@@ -7,7 +7,7 @@
 
 #include "core/job/job.h"
 #include "core/job/membership.h"
-#include "supervisor/volume/client.h"
+#include "supervisor/volume/volume_client.h"
 
 namespace dt::supervisor {
 

@@ -8,8 +8,8 @@
 #include "core/base/result.h"
 #include "core/files/hosts.h"
 #include "supervisor/context/supervisor_context.h"
+#include "supervisor/control/control_request.h"
 #include "supervisor/control/host_worker_editor.h"
-#include "supervisor/control/request.h"
 
 namespace dt::supervisor {
 

@@ -15,7 +15,7 @@
 #include "io/semaphore.h"
 #include "io/task_group.h"
 #include "io/within.h"
-#include "launcher/reach/ways.h"
+#include "launcher/reach/host_ways.h"
 #include "supervisor/dtctl/command.h"
 #include "supervisor/dtctl/exec_output.h"
 #include "supervisor/dtctl/hosts_choice.h"

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <set>
 
-#include "io/job/flags.h"
+#include "io/job/job_flags.h"
 #include "launcher/last_job.h"
 #include "launcher/placement/allocation_probe.h"
 #include "launcher/placement/hosts_file.h"

@@ -13,7 +13,7 @@
 #include "supervisor/hosts/links.h"
 #include "supervisor/hosts/prepare_runs.h"
 #include "supervisor/volume/checkpoint_folder.h"
-#include "supervisor/volume/client.h"
+#include "supervisor/volume/volume_client.h"
 
 namespace dt::supervisor {
 

@@ -10,11 +10,11 @@
 #include "core/files/ranges.h"
 #include "core/job/host_table.h"
 #include "core/job/job.h"
-#include "core/preflight/messages.h"
+#include "core/preflight/preflight_messages.h"
 #include "io/clock.h"
 #include "io/task_group.h"
 #include "launcher/host_address.h"
-#include "supervisor/volume/client.h"
+#include "supervisor/volume/volume_client.h"
 
 namespace dt::supervisor {
 

@@ -8,8 +8,8 @@
 #include "supervisor/hosts/host_gate.h"
 #include "supervisor/hosts/links.h"
 #include "supervisor/hosts/process_facts.h"
-#include "supervisor/volume/client.h"
 #include "supervisor/volume/output.h"
+#include "supervisor/volume/volume_client.h"
 
 namespace dt::supervisor {
 

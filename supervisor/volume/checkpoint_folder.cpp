@@ -1,6 +1,6 @@
 #include "supervisor/volume/checkpoint_folder.h"
 
-#include "supervisor/volume/client.h"
+#include "supervisor/volume/volume_client.h"
 
 namespace dt::supervisor {
 namespace {

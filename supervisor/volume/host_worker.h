@@ -7,7 +7,7 @@
 
 #include "core/files/file_watch.h"
 #include "io/asio.h"
-#include "supervisor/volume/client.h"
+#include "supervisor/volume/volume_client.h"
 
 namespace dt::supervisor {
 

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/job/spec.h"
-#include "supervisor/volume/client.h"
+#include "supervisor/volume/volume_client.h"
 
 namespace dt::supervisor {
 

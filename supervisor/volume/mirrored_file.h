@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "supervisor/volume/client.h"
+#include "supervisor/volume/volume_client.h"
 
 namespace dt::supervisor {
 

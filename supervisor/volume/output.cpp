@@ -4,7 +4,7 @@
 
 #include "io/asio.h"
 #include "io/clock.h"
-#include "supervisor/volume/client.h"
+#include "supervisor/volume/volume_client.h"
 
 namespace dt::supervisor {
 namespace {

@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "kvstore/compute/cuda/codecs.h"
+#include "kvstore/compute/cuda/cuda_steps.h"
 #include "kvstore/compute/cuda/launch.h"
-#include "kvstore/compute/cuda/steps.h"
 #include "kvstore/compute/cuda/sum.h"
 
 using namespace dt::kv::cuda;

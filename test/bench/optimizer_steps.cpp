@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "kvstore/compute/cuda/cuda_steps.h"
 #include "kvstore/compute/cuda/launch.h"
-#include "kvstore/compute/cuda/steps.h"
 
 using namespace dt::kv::cuda;
 

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "core/base/result.h"
-#include "supervisor/control/request.h"
+#include "supervisor/control/control_request.h"
 #include "test/fuzz/target.h"
 
 DT_FUZZ_TARGET(control)

@@ -14,7 +14,7 @@
 
 #include "io/asio.h"
 #include "io/task_group.h"
-#include "supervisor/volume/client.h"
+#include "supervisor/volume/volume_client.h"
 #include "test/support/catch.h"
 
 namespace dt::test {

@@ -13,7 +13,7 @@
 #include "io/log.h"
 #include "io/task_group.h"
 #include "io/within.h"
-#include "launcher/backend/command.h"
+#include "launcher/backend/command_backend.h"
 #include "launcher/backend/lines_stream.h"
 
 namespace {

@@ -1,6 +1,6 @@
+#include "kvstore/compute/cuda/cuda_steps.h"
 #include "kvstore/compute/cuda/launch_kernel.h"
 #include "kvstore/compute/cuda/launch_list.h"
-#include "kvstore/compute/cuda/steps.h"
 
 namespace dt::kv::cuda {
 

@@ -1,11 +1,11 @@
 /// device.h, launch.h and product.h in a build without CUDA: there is no device, and every call
 /// returns this error.
 #include "kvstore/compute/cuda/codecs.h"
+#include "kvstore/compute/cuda/cuda_steps.h"
 #include "kvstore/compute/cuda/device.h"
 #include "kvstore/compute/cuda/launch.h"
 #include "kvstore/compute/cuda/launch_list.h"
 #include "kvstore/compute/cuda/product.h"
-#include "kvstore/compute/cuda/steps.h"
 #include "kvstore/compute/cuda/sum.h"
 
 namespace dt::kv::cuda {

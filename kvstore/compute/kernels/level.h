@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kvstore/compute/kernels/arithmetic.h"
-#include "kvstore/compute/kernels/half.h"
+#include "kvstore/compute/kernels/half_codec.h"
 #include "kvstore/compute/kernels/kernels.h"
 #include "kvstore/compute/kernels/steps.h"
 #include "kvstore/compute/kernels/streaming.h"

@@ -10,7 +10,7 @@
 #include <memory>
 #include <numeric>
 
-#include "kvstore/link/environment.h"
+#include "kvstore/link/link_environment.h"
 #include "kvstore/protocol/messages.h"
 #include "kvstore/worker/client.h"
 #include "test/bench/kv/control.h"

@@ -3,7 +3,7 @@
 #include <fstream>
 #include <map>
 
-#include "launcher/cli/options.h"
+#include "launcher/cli/launch_options.h"
 #include "test/support/catch.h"
 
 using namespace dt;

@@ -10,9 +10,9 @@
 #include <thread>
 #include <vector>
 
+#include "kvstore/compute/cuda/cuda_steps.h"
 #include "kvstore/compute/cuda/device_guard.h"
 #include "kvstore/compute/cuda/launch.h"
-#include "kvstore/compute/cuda/steps.h"
 #include "kvstore/compute/cuda/sum.h"
 #include "test/support/catch.h"
 #include "test/support/emulated_device/put.h"

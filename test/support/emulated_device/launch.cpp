@@ -2,9 +2,9 @@
 #include "kvstore/compute/cuda/launch.h"
 
 #include "kvstore/compute/cuda/codecs.h"
+#include "kvstore/compute/cuda/cuda_steps.h"
 #include "kvstore/compute/cuda/launch_list.h"
 #include "kvstore/compute/cuda/product.h"
-#include "kvstore/compute/cuda/steps.h"
 #include "kvstore/compute/cuda/sum.h"
 #include "test/support/emulated_device/machine.h"
 #include "test/support/emulated_device/put.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "kvstore/compute/cuda/codecs.h"
-#include "kvstore/compute/cuda/steps.h"
+#include "kvstore/compute/cuda/cuda_steps.h"
 #include "kvstore/compute/cuda/sum.h"
 #include "test/kvstore/compute/cuda/places.h"
 #include "test/kvstore/compute/cuda/plain_formats.h"

@@ -1,4 +1,4 @@
-#include "launcher/agent/listener.h"
+#include "launcher/agent/agent_listener.h"
 
 #include <sys/socket.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "launcher/cli/options.h"
+#include "launcher/cli/launch_options.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "launcher/backend/command.h"
+#include "launcher/backend/command_backend.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>

@@ -14,7 +14,7 @@
 #include "io/asio.h"
 #include "io/job/control_protocol.h"
 #include "io/task_group.h"
-#include "supervisor/control/request.h"
+#include "supervisor/control/control_request.h"
 
 namespace dt::supervisor {
 

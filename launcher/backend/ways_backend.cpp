@@ -1,4 +1,4 @@
-#include "launcher/backend/ways.h"
+#include "launcher/backend/ways_backend.h"
 
 #include "io/asio.h"
 

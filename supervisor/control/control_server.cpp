@@ -1,4 +1,4 @@
-#include "supervisor/control/server.h"
+#include "supervisor/control/control_server.h"
 
 #include <sys/socket.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "supervisor/dtctl/exec.h"
+#include "supervisor/dtctl/exec_command.h"
 
 #include <algorithm>
 #include <boost/asio/signal_set.hpp>
@@ -14,7 +14,7 @@
 #include "io/stop_signals.h"
 #include "io/task_group.h"
 #include "launcher/reach/host_command.h"
-#include "launcher/reach/ways.h"
+#include "launcher/reach/host_ways.h"
 #include "launcher/shell_word.h"
 #include "supervisor/dtctl/command.h"
 #include "supervisor/dtctl/exec_output.h"

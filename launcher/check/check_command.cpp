@@ -1,4 +1,4 @@
-#include "launcher/check/command.h"
+#include "launcher/check/check_command.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,5 +1,5 @@
 /// The host's side of dtlaunch --check: a program of its own beside any agent, which answers
-/// questions (core/preflight/messages.h) until its stdin ends, and leaves nothing behind.
+/// questions (core/preflight/preflight_messages.h) until its stdin ends, and leaves nothing behind.
 #pragma once
 
 namespace dt::launcher {

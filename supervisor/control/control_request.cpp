@@ -1,4 +1,4 @@
-#include "supervisor/control/request.h"
+#include "supervisor/control/control_request.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-#include "trainer/event_log.h"
+#include "trainer/worker_log.h"
 
 #include <cerrno>
 

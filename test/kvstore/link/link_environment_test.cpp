@@ -1,4 +1,4 @@
-#include "kvstore/link/environment.h"
+#include "kvstore/link/link_environment.h"
 
 #include "test/support/catch.h"
 

@@ -1,7 +1,7 @@
-#include "launcher/reach/ways.h"
+#include "launcher/reach/host_ways.h"
 
 #include "io/subprocess.h"
-#include "launcher/backend/command.h"
+#include "launcher/backend/command_backend.h"
 #include "launcher/backend/local.h"
 #include "launcher/backend/ssh/ssh.h"
 #include "launcher/bundle_use.h"

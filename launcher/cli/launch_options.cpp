@@ -1,11 +1,11 @@
-#include "launcher/cli/options.h"
+#include "launcher/cli/launch_options.h"
 
 #include <algorithm>
 #include <cctype>
 
 #include "core/launch/starter.h"
 #include "core/protocol/exit_code.h"
-#include "io/job/flags.h"
+#include "io/job/job_flags.h"
 #include "launcher/cli/completion.h"
 #include "launcher/placement/placement.h"
 

@@ -1,4 +1,4 @@
-#include "io/job/flags.h"
+#include "io/job/job_flags.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "launcher/agent/check.h"
+#include "launcher/agent/agent_check.h"
 
 #include <unistd.h>
 
@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "core/launch/lines.h"
-#include "core/preflight/messages.h"
+#include "core/preflight/preflight_messages.h"
 #include "launcher/agent/carry.h"
 #include "launcher/agent/check_facts.h"
 #include "launcher/agent/check_network.h"

@@ -1,4 +1,4 @@
-#include "launcher/agent/environment.h"
+#include "launcher/agent/agent_environment.h"
 
 #include <unistd.h>
 

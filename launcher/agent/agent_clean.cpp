@@ -1,4 +1,4 @@
-#include "launcher/agent/clean.h"
+#include "launcher/agent/agent_clean.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

@@ -1,4 +1,4 @@
-#include "supervisor/volume/client.h"
+#include "supervisor/volume/volume_client.h"
 
 #include <signal.h>
 #include <sys/wait.h>

@@ -6,7 +6,7 @@
 #include "io/asio.h"
 #include "io/job/spec.h"
 #include "io/log.h"
-#include "launcher/backend/ways.h"
+#include "launcher/backend/ways_backend.h"
 
 namespace dt::launcher {
 
