@@ -303,16 +303,4 @@ std::string CommandBackend::reach_command(const Host& host) const {
 
 Exec* CommandBackend::exec(const Host&) { return &parts_->exec; }
 
-awaitable<Result<CommandResult>> CommandBackend::run(Host host, std::string script,
-                                                     std::string input, Duration deadline) {
-  const auto parts = parts_;
-  co_return co_await run_command(parts->exec, host, script, input, deadline);
-}
-
-awaitable<Result<std::unique_ptr<CommandStream>>> CommandBackend::start(Host host,
-                                                                        std::string script) {
-  const auto parts = parts_;
-  co_return co_await start_command(parts->exec, host, script);
-}
-
 }  // namespace dt::launcher

@@ -40,12 +40,6 @@ class CommandBackend final : public Backend {
   [[nodiscard]] std::string reach_command(const Host& host) const override;
   [[nodiscard]] Exec* exec(const Host&) override;
 
-  /// Runs a short script to its end on the host: see run_command().
-  io::awaitable<Result<CommandResult>> run(Host host, std::string script, std::string input,
-                                           Duration deadline);
-  /// The same as a stream, for as long as it takes.
-  io::awaitable<Result<std::unique_ptr<CommandStream>>> start(Host host, std::string script);
-
  private:
   struct Parts;
   std::shared_ptr<Parts> parts_;

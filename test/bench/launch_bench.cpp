@@ -32,7 +32,8 @@ struct Bench {
 
 /// Empty: the command ended with 0 on the host.
 io::awaitable<std::string> run_plain(Bench& bench, Host host) {
-  auto result = co_await bench.backend.run(host, bench.command, "", std::chrono::seconds(120));
+  auto result = co_await launcher::run_command(*bench.backend.exec(host), host, bench.command, "",
+                                               std::chrono::seconds(120));
   if (!result) co_return result.error().message;
   co_return result->exit_code == 0 ? "" : fmt::format("{}: {}", host, result->err);
 }

@@ -43,7 +43,7 @@ io::awaitable<void> send(io::ByteStream& to, std::string bytes) { co_await to.wr
 
 io::awaitable<std::string> try_bytes(launcher::CommandBackend& backend, Host host, bool in_lines,
                                      io::TaskGroup& writers) {
-  auto started = co_await backend.start(host, "exec cat");
+  auto started = co_await launcher::start_command(*backend.exec(host), host, "exec cat");
   if (!started) co_return started.error().message;
   launcher::CommandStream& command = **started;
   std::unique_ptr<io::ByteStream> stream = std::move(*started);
@@ -65,7 +65,7 @@ io::awaitable<std::string> try_bytes(launcher::CommandBackend& backend, Host hos
 
 io::awaitable<std::string> try_words(launcher::CommandBackend& backend, Host host) {
   const std::string script = "printf %s ''\\''\"$ \\;*~#!&|<>`\n'; exit 7";
-  auto result = co_await backend.run(host, script, "", 60s);
+  auto result = co_await launcher::run_command(*backend.exec(host), host, script, "", 60s);
   if (!result) co_return result.error().message;
   if (result->out != "'\"$ \\;*~#!&|<>`\n") co_return "the script printed: " + result->out;
   if (result->exit_code != 7)

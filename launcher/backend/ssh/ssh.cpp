@@ -50,18 +50,6 @@ awaitable<Result<std::unique_ptr<io::ByteStream>>> SshBackend::open(Host host,
 
 std::string SshBackend::address(const Host& host) const { return parts_->pool.address(host); }
 
-awaitable<Result<CommandResult>> SshBackend::run(Host host, std::string shell_command,
-                                                 std::string input, Duration deadline) {
-  const auto parts = parts_;
-  co_return co_await run_command(parts->pool, host, shell_command, input, deadline);
-}
-
-awaitable<Result<std::unique_ptr<CommandStream>>> SshBackend::start(Host host,
-                                                                    std::string shell_command) {
-  const auto parts = parts_;
-  co_return co_await start_command(parts->pool, host, shell_command);
-}
-
 Exec* SshBackend::exec(const Host&) { return &parts_->pool; }
 
 void SshBackend::disconnect(const Host& host) { parts_->pool.disconnect(host); }

@@ -43,15 +43,6 @@ class SshBackend final : public Backend {
   boost::asio::awaitable<Result<std::unique_ptr<io::ByteStream>>> open(
       Host host, std::vector<std::string> argv) override;
   [[nodiscard]] std::string address(const Host& host) const override;
-
-  /// Runs a short command by /bin/sh on the host. An exit code other than 0 is a result, not an
-  /// error.
-  boost::asio::awaitable<Result<CommandResult>> run(Host host, std::string shell_command,
-                                                    std::string input, Duration deadline);
-  /// The same as a stream, for as long as it takes.
-  boost::asio::awaitable<Result<std::unique_ptr<CommandStream>>> start(Host host,
-                                                                       std::string shell_command);
-
   [[nodiscard]] std::string reach_command(const Host& host) const override;
   [[nodiscard]] Exec* exec(const Host&) override;
 

@@ -74,7 +74,8 @@ awaitable<Result<void>> by_rsync(std::string remote_shell, Host host, std::strin
 
 awaitable<Result<void>> by_tar(SshBackend& backend, Host host, std::string source,
                                std::string destination) {
-  auto remote = co_await backend.start(host, "exec tar -xzf - -C " + shell_word(destination));
+  auto remote = co_await start_command(*backend.exec(host), host,
+                                       "exec tar -xzf - -C " + shell_word(destination));
   if (!remote) co_return tl::unexpected(remote.error());
   const std::vector<std::string> argv = {"tar",  "-C", source, "--exclude=./.dtlaunch",
                                          "-czf", "-",  "."};
@@ -116,7 +117,7 @@ awaitable<Result<void>> sync_folder(SshBackend& backend, std::shared_ptr<io::Sem
   const std::string prepare =
       fmt::format("mkdir -p {} || exit 1; command -v rsync >/dev/null && echo rsync; exit 0",
                   shell_word(destination));
-  auto ready = co_await backend.run(host, prepare, "", 60s);
+  auto ready = co_await run_command(*backend.exec(host), host, prepare, "", 60s);
   if (!ready) co_return tl::unexpected(ready.error());
   if (ready->exit_code != 0)
     co_return fail(ErrorKind::kIo, "{}: sync: mkdir {}: {}", host, destination, ready->err);

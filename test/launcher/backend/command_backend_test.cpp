@@ -59,7 +59,7 @@ struct Client {
     }
   }
   Result<CommandResult> run(std::string script, std::string input = {}) {
-    return wait(backend.run(host, std::move(script), std::move(input), 30s));
+    return wait(launcher::run_command(*backend.exec(host), host, std::move(script), input, 30s));
   }
   std::string refusal() {
     const auto result = run("true");
@@ -158,7 +158,8 @@ TEST_CASE("command: bytes of any value and number go through, framed where lines
   for (const bool holds_back : {false, true}) {
     Client client(
         rsh(holds_back ? (folder / "holds_back") + " {host} {command}" : "env X={host} {command}"));
-    auto started = client.wait(client.backend.start(client.host, "exec cat"));
+    auto started = client.wait(
+        launcher::start_command(*client.backend.exec(client.host), client.host, "exec cat"));
     REQUIRE(started);
     std::unique_ptr<io::ByteStream> stream = std::move(*started);
     if (holds_back) stream = launcher::lines_stream(std::move(stream));
@@ -221,7 +222,7 @@ TEST_CASE("command: no more than the window are started at once", "[command]") {
                 limits);
   io::TaskGroup group(client.context.get_executor());
   auto run = [](Client& with) -> io::awaitable<void> {
-    co_await with.backend.run(with.host, "true", "", 30s);
+    co_await launcher::run_command(*with.backend.exec(with.host), with.host, "true", "", 30s);
   };
   for (int i = 0; i < 6; ++i) group.spawn(run(client));
   client.turn([&] { return group.idle(); });
@@ -247,7 +248,8 @@ TEST_CASE("command: srun that waits for a busy node is news, with the remedy", "
   Client client(slurm, limits);
   io::TaskGroup group(client.context.get_executor());
   auto run = [](Client& with, std::string& error) -> io::awaitable<void> {
-    auto result = co_await with.backend.run(with.host, "true", "", 30s);
+    auto result =
+        co_await launcher::run_command(*with.backend.exec(with.host), with.host, "true", "", 30s);
     if (!result) error = result.error().message;
   };
   std::string error;
@@ -280,7 +282,8 @@ TEST_CASE("command: one squeue tells of the nodes of all that come meanwhile", "
   io::TaskGroup group(client.context.get_executor());
   std::vector<std::string> jobs;
   auto run = [&jobs](Client& with, Host host) -> io::awaitable<void> {
-    auto result = co_await with.backend.run(host, "echo $JOB", "", 30s);
+    auto result =
+        co_await launcher::run_command(*with.backend.exec(host), host, "echo $JOB", "", 30s);
     jobs.push_back(result ? result->out : result.error().message);
   };
   for (int n = 1; n <= 30; ++n) group.spawn(run(client, {"", fmt::format("n{}", n), 0}));

@@ -53,7 +53,7 @@ bool is_closed_soon(tcp::socket& peer) {
 }
 
 io::awaitable<void> run_true(SshBackend& backend, Host host, std::string& error) {
-  auto done = co_await backend.run(host, "true", "", 30s);
+  auto done = co_await launcher::run_command(*backend.exec(host), host, "true", "", 30s);
   if (!done) error = done.error().message;
 }
 
@@ -72,7 +72,8 @@ TEST_CASE("ssh: a killed connection ends the stream, and the next use connects a
   NEEDS_SSHD();
   Sshd sshd;
   Client client(sshd.options());
-  auto stream = client.wait(client.backend.start(sshd.host(), "echo up; sleep 100"));
+  auto stream = client.wait(launcher::start_command(*client.backend.exec(sshd.host()), sshd.host(),
+                                                    "echo up; sleep 100"));
   REQUIRE(stream);
   REQUIRE(*client.wait(read_some(**stream, 3)) == "up\n");
   sshd.kill_connections();
@@ -297,7 +298,8 @@ TEST_CASE("ssh: thirty-two connections at once to one sshd with default limits a
   std::string problems;
   io::TaskGroup group(client.context.get_executor());
   auto one = [&]() -> io::awaitable<void> {
-    auto result = co_await client.backend.run(sshd.host(), "sleep 1", "", 40s);
+    auto result = co_await launcher::run_command(*client.backend.exec(sshd.host()), sshd.host(),
+                                                 "sleep 1", "", 40s);
     if (result && result->exit_code == 0)
       ++good;
     else if (!result)
@@ -318,7 +320,8 @@ TEST_CASE("ssh: sshd dropping connections before its banner is retried", "[ssh]"
   std::string problems;
   io::TaskGroup group(client.context.get_executor());
   auto one = [&](int i) -> io::awaitable<void> {
-    auto result = co_await client.backend.run(sshd.host(i), "true", "", 40s);
+    auto result = co_await launcher::run_command(*client.backend.exec(sshd.host(i)), sshd.host(i),
+                                                 "true", "", 40s);
     if (result)
       ++good;
     else

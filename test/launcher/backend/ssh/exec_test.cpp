@@ -67,7 +67,8 @@ TEST_CASE("ssh: twenty megabytes of any bytes go both ways at once", "[ssh]") {
   const Sshd sshd;
   Client client(sshd.options());
   const std::string bytes = noise(20'000'000);
-  auto stream = client.wait(client.backend.start(sshd.host(), "cat"));
+  auto stream =
+      client.wait(launcher::start_command(*client.backend.exec(sshd.host()), sshd.host(), "cat"));
   REQUIRE(stream);
   std::string back;
   auto reader = [&]() -> io::awaitable<Result<int>> {
@@ -95,8 +96,9 @@ TEST_CASE("ssh: a reader that pauses holds the sender back and loses nothing", "
   NEEDS_SSHD();
   const Sshd sshd;
   Client client(sshd.options());
-  auto stream = client.wait(
-      client.backend.start(sshd.host(), "head -c 8000000 /dev/zero | tr '\\0' x; echo end"));
+  auto stream =
+      client.wait(launcher::start_command(*client.backend.exec(sshd.host()), sshd.host(),
+                                          "head -c 8000000 /dev/zero | tr '\\0' x; echo end"));
   REQUIRE(stream);
   client.context.restart();
   client.context.run_for(500ms);  // the loop runs, no coroutine reads
@@ -286,7 +288,8 @@ TEST_CASE("ssh: closing a stream ends a read that waits on it", "[ssh]") {
   NEEDS_SSHD();
   const Sshd sshd;
   Client client(sshd.options());
-  auto stream = client.wait(client.backend.start(sshd.host(), "sleep 100"));
+  auto stream = client.wait(
+      launcher::start_command(*client.backend.exec(sshd.host()), sshd.host(), "sleep 100"));
   REQUIRE(stream);
   io::asio::steady_timer timer(client.context, 50ms);
   timer.async_wait([&](const boost::system::error_code&) { (*stream)->close(); });
@@ -300,7 +303,8 @@ TEST_CASE("ssh: beyond MaxSessions a command goes over another connection, the f
   NEEDS_SSHD();
   const Sshd sshd({.max_startups = "1000", .max_sessions = "1", .more = {}});
   Client client(sshd.options());
-  auto stream = client.wait(client.backend.start(sshd.host(), "cat"));
+  auto stream =
+      client.wait(launcher::start_command(*client.backend.exec(sshd.host()), sshd.host(), "cat"));
   REQUIRE(stream);
   for (int i = 0; i < 2; ++i) {
     const auto second = client.run(sshd.host(), "echo second");

@@ -58,7 +58,8 @@ TEST_CASE("ssh jump: all hosts behind a jump host share one connection to it", "
   io::TaskGroup group(client.context.get_executor());
   auto one = [&](int i) -> io::awaitable<void> {
     auto result =
-        co_await client.backend.run(inner(sshd, i), "sleep 1; echo $SSH_CONNECTION", "", 40s);
+        co_await launcher::run_command(*client.backend.exec(inner(sshd, i)), inner(sshd, i),
+                                       "sleep 1; echo $SSH_CONNECTION", "", 40s);
     if (result && contains(result->out, fmt::format("127.0.1.{}", i)))
       ++good;
     else
@@ -86,7 +87,8 @@ TEST_CASE("ssh jump: bytes pass in both directions however slowly they are taken
   REQUIRE(back);
   CHECK(back->out == bytes);
   // More than all buffers hold: the rest waits, and all of it comes in the end.
-  auto stream = client.wait(client.backend.start(inner(sshd, 2), "head -c 9000000 /dev/zero"));
+  auto stream = client.wait(launcher::start_command(*client.backend.exec(inner(sshd, 2)),
+                                                    inner(sshd, 2), "head -c 9000000 /dev/zero"));
   REQUIRE(stream);
   REQUIRE(client.run(inner(sshd, 1), "sleep 1"));
   const auto all = client.wait(read_all(**stream));
@@ -128,7 +130,8 @@ TEST_CASE("ssh jump: a lost jump host ends the links behind it, and is connected
   Client client(sshd.options());
   std::vector<std::unique_ptr<CommandStream>> streams;
   for (int i = 1; i <= 3; ++i) {
-    auto stream = client.wait(client.backend.start(inner(sshd, i), "echo up; sleep 100"));
+    auto stream = client.wait(launcher::start_command(*client.backend.exec(inner(sshd, i)),
+                                                      inner(sshd, i), "echo up; sleep 100"));
     REQUIRE(stream);
     REQUIRE(*client.wait(read_some(**stream, 3)) == "up\n");
     streams.push_back(std::move(*stream));
@@ -144,7 +147,8 @@ TEST_CASE("ssh jump: a lost jump host ends the links behind it, and is connected
   io::TaskGroup group(client.context.get_executor());
   int good = 0;
   auto one = [&](int i) -> io::awaitable<void> {
-    auto result = co_await client.backend.run(inner(sshd, i), "true", "", 30s);
+    auto result = co_await launcher::run_command(*client.backend.exec(inner(sshd, i)),
+                                                 inner(sshd, i), "true", "", 30s);
     if (result) ++good;
   };
   for (int i = 1; i <= 3; ++i) group.spawn(one(i));
@@ -210,7 +214,8 @@ TEST_CASE("ssh jump: hosts share the failure of their jump host", "[ssh]") {
   std::vector<std::string> errors(6);
   io::TaskGroup group(client.context.get_executor());
   auto one = [&](int i) -> io::awaitable<void> {
-    auto result = co_await client.backend.run(inner(sshd, i), "true", "", 30s);
+    auto result = co_await launcher::run_command(*client.backend.exec(inner(sshd, i)),
+                                                 inner(sshd, i), "true", "", 30s);
     errors[static_cast<std::size_t>(i)] = result ? "reached" : result.error().message;
   };
   for (int i = 0; i < 6; ++i) group.spawn(one(i));

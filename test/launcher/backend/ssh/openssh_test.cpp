@@ -70,7 +70,7 @@ TEST_CASE("ssh: a Match exec is asked of OpenSSH once a host, and a slow one del
   io::TaskGroup group(client.context.get_executor());
   auto one = [&](std::string name) -> io::awaitable<void> {
     Host host{"", name, 0};
-    auto result = co_await client.backend.run(host, "true", "", 30s);
+    auto result = co_await launcher::run_command(*client.backend.exec(host), host, "true", "", 30s);
     if (!result) problems += result.error().message + "\n";
     order.push_back(name);
     if (order.size() == 9) write_file(sshd.dir() + "/go", "");

@@ -68,7 +68,7 @@ struct Client {
     if (late) throw std::runtime_error("a test's coroutines did not end");
   }
   Result<CommandResult> run(const Host& host, std::string command, std::string input = {}) {
-    return wait(backend.run(host, std::move(command), std::move(input), 30s));
+    return wait(launcher::run_command(*backend.exec(host), host, std::move(command), input, 30s));
   }
 
   io::asio::io_context context{1};
