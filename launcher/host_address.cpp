@@ -2,6 +2,8 @@
 
 #include <boost/asio/ip/address.hpp>
 
+#include "core/launch/ways.h"
+
 namespace dt::launcher {
 namespace {
 
@@ -18,9 +20,20 @@ bool is_outer(const std::string& text) {
   return !ec && !address.is_loopback() && !address.is_unspecified();
 }
 
+/// Of a node that its scheduler reaches by `node.address`: what its agent says of ssh is of the
+/// shell that made the allocation.
+std::string node_address(const AllocatedNode& node, const AgentState& state) {
+  if (is_literal(node.address)) return node.address;
+  return state.interface_address.empty() ? node.name : state.interface_address;
+}
+
 }  // namespace
 
-std::string host_address(const Host& host, const std::string& dialed, const AgentState& state) {
+std::string host_address(const io::JobSpec& spec, const Host& host, const std::string& dialed,
+                         const AgentState& state) {
+  if (io::is_local(spec)) return dialed;
+  const AllocatedNode* node = node_of(host, spec.allocation);
+  if (node && io::way_to(spec, host) == spec.allocation->kind) return node_address(*node, state);
   // What was dialed may be another's address (NAT, a forwarded port); sshd's word is the host's
   // own.
   if (is_outer(state.ssh_address)) return state.ssh_address;
@@ -29,11 +42,6 @@ std::string host_address(const Host& host, const std::string& dialed, const Agen
   if (is_outer(host.name)) return host.name;
   if (!state.interface_address.empty()) return state.interface_address;
   return state.ssh_address.empty() ? host.name : state.ssh_address;
-}
-
-std::string node_address(const AllocatedNode& node, const AgentState& state) {
-  if (is_literal(node.address)) return node.address;
-  return state.interface_address.empty() ? node.name : state.interface_address;
 }
 
 }  // namespace dt::launcher

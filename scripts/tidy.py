@@ -36,6 +36,8 @@ RULES = [
     (lambda p: p.endswith(CPP) and not p.startswith(("io/", "test/")), r"\bSIGHUP\b",
      "nohup has it ignored: io/stop_signals.h"),
     (lambda p: p.endswith(CPP), r"<boost/asio\.hpp>", "include the Asio headers you use"),
+    (lambda p: p.startswith(PRODUCTION) and p.endswith(CPP) and p != "launcher/host_address.cpp", r"\bnode_address\(",
+     "what a host's address is, is decided once: launcher/host_address.h"),
     (lambda p: p.startswith(("launcher/", "supervisor/")) and p.endswith(CPP), r"^(?=.*\bO_CREAT\b)(?!.*\bO_(?:EXCL|NOFOLLOW)\b)",
      "a file that is made: O_EXCL or O_NOFOLLOW on the same line, others may have put a link there"),
     # A text has been blanked: nothing follows the operator.
@@ -333,6 +335,8 @@ CASES = [
     ("test/x.cpp", 'TEMPLATE_TEST_CASE("x: y", "", A, B) {\n  f<TestType>()\n}', "a test that asserts nothing"),
     ("test/x.cpp", 'SCENARIO("x: y") {\n  rc::check([] {\n    RC_ASSERT(f())\n  })\n}', None),
     ("test/x.cpp", 'TEST_CASE("x: y") {\n  check_only(f())\n  must(g())\n}', None),
+    ("supervisor/hosts/x.cpp", "h.address = launcher::node_address(*node, state);", "what a host's address is"),
+    ("launcher/host_address.cpp", "return node_address(*node, state);", None),
     ("core/x.h", "#pragma once", "a header begins with a comment"),
     ("test/x.hpp", "\n/// What it is.\n#pragma once", "a header begins with a comment"),
     ("core/x.h", "/// What it is.\n#pragma once", None),

@@ -92,7 +92,6 @@ class Check {
   /// Both directions, one after the other.
   awaitable<void> measure(Pair hosts);
 
-  [[nodiscard]] std::string address_of(const Host& host, const AgentState& state) const;
   [[nodiscard]] std::vector<std::uint16_t> ports_of(const Host& host) const;
   [[nodiscard]] AskListen to_listen(const Host& host, const AgentState& state) const;
   [[nodiscard]] AskCommand to_find() const;
@@ -113,15 +112,6 @@ class Check {
   io::TaskGroup talking_;
 };
 
-std::string Check::address_of(const Host& host, const AgentState& state) const {
-  const std::string dialed = backend_.address(host);
-  if (io::is_local(spec_)) return dialed;
-  const AllocatedNode* node = node_of(host, spec_.allocation);
-  if (node != nullptr && io::way_to(spec_, host) == spec_.allocation->kind)
-    return node_address(*node, state);
-  return host_address(host, dialed, state);
-}
-
 /// Those of its servers, and one for MASTER_PORT where that may be.
 std::vector<std::uint16_t> Check::ports_of(const Host& host) const {
   if (plan_.is_of_newcomers)
@@ -141,7 +131,7 @@ std::vector<std::uint16_t> Check::ports_of(const Host& host) const {
 AskListen Check::to_listen(const Host& host, const AgentState& state) const {
   AskListen question;
   question.interface = spec_.data.interface;
-  question.address = address_of(host, state);
+  question.address = host_address(spec_, host, backend_.address(host), state);
   question.ports = ports_of(host);
   if (plan_.is_full) question.ports.push_back(0);
   question.word = word_;

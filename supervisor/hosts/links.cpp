@@ -208,12 +208,7 @@ void HostLinks::admitted(const Host& host, const AgentState& state) {
   h.ever_attached = true;
   h.cores = state.cores;
   h.machine = state.machine;
-  const std::string dialed = backend_.address(host);
-  const AllocatedNode* node = node_of(host, spec_.allocation);
-  if (node && io::way_to(spec_, host) != spec_.allocation->kind) node = nullptr;
-  h.address = io::is_local(spec_) ? dialed
-              : node              ? launcher::node_address(*node, state)
-                                  : launcher::host_address(host, dialed, state);
+  h.address = launcher::host_address(spec_, host, backend_.address(host), state);
   warn_of_twin(host);
   listener->admitted(host, state);
   shell_.post(AgentAttached{host, state.boot_id, state.incarnation, state.processes, state.place});

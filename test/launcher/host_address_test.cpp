@@ -15,6 +15,11 @@ AgentState says(std::string ssh, std::string interface) {
   return state;
 }
 
+/// Of a job whose hosts are all reached over ssh.
+std::string host_address(const Host& host, const std::string& dialed, const AgentState& state) {
+  return launcher::host_address(io::JobSpec(), host, dialed, state);
+}
+
 }  // namespace
 
 TEST_CASE("host address: the host's own word comes before what was dialed, for that may be a NAT") {
@@ -43,11 +48,36 @@ TEST_CASE("host address: behind a proxy no name need be known here") {
 }
 
 TEST_CASE("host address: a node has the address that its scheduler reaches it by") {
+  io::JobSpec spec;
+  const auto at = [&spec](const std::string& node, const AgentState& state) {
+    spec.allocation = AllocatedNodes{StarterKind::kSlurm, "41", {{"n7", node}}};
+    return launcher::host_address(spec, {"", "n7", 0}, "10.0.0.7", state);
+  };
   // Each agent has inherited SSH_CONNECTION from the shell in which salloc was called.
   const AgentState state = says("10.0.0.1", "10.8.0.7");
-  CHECK(node_address({"n7", "10.9.0.7"}, state) == "10.9.0.7");
-  CHECK(node_address({"n7", "127.0.0.7"}, state) == "127.0.0.7");
-  CHECK(node_address({"n7", "n7-ib"}, state) == "10.8.0.7");
-  CHECK(node_address({"n7", ""}, state) == "10.8.0.7");
-  CHECK(node_address({"n7", "n7"}, says("", "")) == "n7");
+  CHECK(at("10.9.0.7", state) == "10.9.0.7");
+  CHECK(at("127.0.0.7", state) == "127.0.0.7");
+  CHECK(at("n7-ib", state) == "10.8.0.7");
+  CHECK(at("", state) == "10.8.0.7");
+  CHECK(at("n7", says("", "")) == "n7");
+}
+
+TEST_CASE("host address: by the way on which the job reaches the host") {
+  io::JobSpec spec;
+  spec.allocation = AllocatedNodes{StarterKind::kSlurm, "41", {{"n7", "10.9.0.7"}}};
+  const AgentState state = says("172.31.0.7", "10.8.0.7");
+  Host over_ssh{"", "n7", 0};
+  over_ssh.via = StarterKind::kSsh;
+  const Host hosts[] = {{"", "n7", 0}, over_ssh, {"ann", "n7", 0}, {"", "n8", 0}};
+  std::string found;
+  for (const StarterKind launcher : {StarterKind::kSsh, StarterKind::kSlurm, StarterKind::kLocal}) {
+    spec.launcher = launcher;
+    for (const Host& host : hosts)
+      found += launcher::host_address(spec, host, "10.0.0.7", state) + " ";
+    found += "\n";
+  }
+  CHECK(found ==
+        "10.9.0.7 172.31.0.7 172.31.0.7 172.31.0.7 \n"
+        "10.9.0.7 172.31.0.7 172.31.0.7 172.31.0.7 \n"
+        "10.0.0.7 10.0.0.7 10.0.0.7 10.0.0.7 \n");
 }
