@@ -284,6 +284,33 @@ def reasons_of_names(names):
             yield found[-1], "a header's name stands once: say in it what it is, beside " + ", ".join(found[:-1])
 
 
+# Functions of the same name in headers of one namespace: one thing done to several types.
+OVERLOADS = {"to_string", "to_json", "count_nonfinite", "load", "scale", "launch"}
+FUNCTION = re.compile(r"^(?!using|namespace|class|struct|enum|template|#|return|friend|static_assert)[\w\[][^\n;{}()=]*?\b(\w+)\(", re.M)
+
+
+def reasons_of_functions(texts):
+    """Yields (file, line, reason) for free functions whose name another header has declared in the same namespace."""
+    places = {}
+    for name, text in sorted(texts.items()):
+        if name.startswith(PRODUCTION) and name.endswith((".h", ".hpp")):
+            code = NOISE.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
+            space = "::".join(re.findall(r"^(?:inline )?namespace ([\w:]+) \{", code, re.M))
+            for found in FUNCTION.finditer(code):
+                first = places.setdefault((space, found[1]), name)
+                if first != name and found[1] not in OVERLOADS:
+                    yield name, code.count("\n", 0, found.start()) + 1, f"{found[1]}() is declared in {first}: a name of its own says what this one does"
+
+
+# Headers, each with its text; what is wrong in them.
+FUNCTION_CASES = [
+    ({"io/a.h": "namespace dt {\nint f(int);\nint f(long);\n}", "io/b.h": "namespace dt {\n[[nodiscard]] int g(int);\n}"}, []),
+    ({"io/a.h": "namespace dt {\nint f(int);\n}", "io/b.h": "namespace dt {\n[[nodiscard]] T<int> f(\n    long);\n}"},
+     ["io/b.h:2: f() is declared in io/a.h"]),
+    ({"io/a.h": "namespace dt {\nint f(int);\n}", "io/b.h": "namespace dt::kv {\nint f(int);\n}", "test/c.h": "namespace dt {\nint f(int);\n}"}, []),
+    ({"io/a.h": "namespace dt {\nT to_string(int);\n}", "io/b.h": "namespace dt {\nT to_string(long);\nclass A {\n  int f(int);\n};\n}"}, []),
+]
+
 NAME_CASES = [
     ("core/a.h io/b.h io/b.cpp test/a.h", None),
     ("core/a.h io/a.h", "io/a.h: a header's name stands once: say in it what it is, beside core/a.h"),
@@ -351,6 +378,11 @@ def self_test():
         if len(found) != len(wanted) or not all(map(str.startswith, found, wanted)):
             print(f"{texts}: {wanted} was wanted, not {found}")
             return True
+    for texts, wanted in FUNCTION_CASES:
+        found = [f"{name}:{number}: {reason}" for name, number, reason in reasons_of_functions(texts)]
+        if len(found) != len(wanted) or not all(map(str.startswith, found, wanted)):
+            print(f"{texts}: {wanted} was wanted, not {found}")
+            return True
     readme = " ".join(FIRST_SCREEN) + "\n"
     for text, count in ((readme, 0), ("\n" * 45 + readme, len(FIRST_SCREEN)), (readme + "\n" * 100, 1),
                         (readme + "| | x |\n|---|---|\n" + "| a | 1 |\n" * 5, 0), (readme + "|---|---|\n" + "| a | 1 |\n" * 7, 1)):
@@ -398,7 +430,8 @@ def main():
         for reason in reasons_of_phases(read("scripts/test"), read(name)):
             bad += 1
             print(f"{name}:1: {reason}")
-    for name, number, reason in reasons_of_rooms(files(), read):
+    headers = {name: read(name) for name in names if name.endswith((".h", ".hpp"))}
+    for name, number, reason in [*reasons_of_functions(headers), *reasons_of_rooms(files(), read)]:
         bad += 1
         print(f"{name}:{number}: {reason}")
     print(f"tidy: {count} files, {bad} against the rules")

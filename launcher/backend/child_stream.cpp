@@ -132,13 +132,16 @@ class ChildStream final : public ExecStream {
   [[nodiscard]] int exit_code() const override {
     return program_->status ? io::exit_status(*program_->status).shell_code() : -1;
   }
-  [[nodiscard]] pid_t pid() const { return program_->status ? 0 : program_->pid; }
   [[nodiscard]] Error no_exit_code() const override {
     return {ErrorKind::kUnavailable, "its output has ended, and the program has not"};
   }
   [[nodiscard]] std::string stderr_tail() const override { return program_->said.tail(); }
   void on_stderr(std::function<void(std::string_view)> take) override {
     if (!is_closed_) program_->said.on_text(std::move(take));
+  }
+  void kill_children() override {
+    if (program_->status) return;
+    for (const io::Fd& one : io::descendants(program_->pid)) io::signal_pidfd(one, SIGKILL);
   }
 
  private:
@@ -239,8 +242,8 @@ Result<pid_t> run(const ChildProgram& program, const io::Fd& stream, const io::F
 
 }  // namespace
 
-Result<std::unique_ptr<ExecStream>> start_child(asio::any_io_executor executor,
-                                                const ChildProgram& program) {
+Result<std::unique_ptr<ExecStream>> child_stream(asio::any_io_executor executor,
+                                                 const ChildProgram& program) {
   auto sockets = io::make_socket_pair();
   if (!sockets) return tl::unexpected(sockets.error());
   auto words = io::make_pipe();
@@ -262,12 +265,6 @@ Result<std::unique_ptr<ExecStream>> start_child(asio::any_io_executor executor,
   const asio::local::stream_protocol unix_domain;
   io::UnixSocket socket(executor, unix_domain, sockets->ours.release());
   return std::make_unique<ChildStream>(std::move(socket), std::move(running));
-}
-
-void kill_children_of(const ExecStream& stream) {
-  const auto* child = dynamic_cast<const ChildStream*>(&stream);
-  if (child == nullptr || child->pid() == 0) return;
-  for (const io::Fd& one : io::descendants(child->pid())) io::signal_pidfd(one, SIGKILL);
 }
 
 }  // namespace dt::launcher

@@ -98,7 +98,7 @@ awaitable<Result<std::string>> output_of(std::vector<std::string> argv) {
   ChildProgram program;
   program.argv = std::move(argv);
   program.is_without = [](std::string_view name) { return name.starts_with("SQUEUE_"); };
-  auto stream = start_child(co_await io::asio::this_coro::executor, program);
+  auto stream = child_stream(co_await io::asio::this_coro::executor, program);
   if (!stream) co_return tl::unexpected(stream.error());
   (*stream)->finish_writing();
   std::string out;
@@ -218,7 +218,7 @@ awaitable<Result<std::unique_ptr<ExecStream>>> StarterExec::open(Host host, std:
   child.argv = command->argv;
   child.is_without = [&command](std::string_view name) { return is_without(*command, name); };
   child.with = command->with;
-  auto stream = start_child(co_await io::asio::this_coro::executor, child);
+  auto stream = child_stream(co_await io::asio::this_coro::executor, child);
   if (!stream) {
     const char* package = traits_of(starter_).package;
     const bool is_missing = stream.error().kind == ErrorKind::kInvalid && *package != '\0';
@@ -239,7 +239,7 @@ awaitable<Result<std::unique_ptr<ExecStream>>> StarterExec::open(Host host, std:
   }
   // A process that srun forks ends the step when srun is killed, as it is when this process dies:
   // the agent, which the step has started, would not live on.
-  if (starter_.kind == StarterKind::kSlurm) kill_children_of(**stream);
+  if (starter_.kind == StarterKind::kSlurm) (*stream)->kill_children();
   co_await find_address(host);
   co_return unread(std::move(*stream), std::move(begun->rest));
 }

@@ -60,6 +60,7 @@ class BegunStream final : public ExecStream {
   void on_stderr(std::function<void(std::string_view)> take) override {
     stream_->on_stderr(std::move(take));
   }
+  void kill_children() override { stream_->kill_children(); }
 
  private:
   std::unique_ptr<ExecStream> stream_;

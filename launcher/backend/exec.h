@@ -40,6 +40,9 @@ class ExecStream : public CommandStream {
   [[nodiscard]] virtual std::string stderr_tail() const = 0;
   /// `take` gets all of stderr, what came before included, until the stream is closed. Once.
   virtual void on_stderr(std::function<void(std::string_view)> take) = 0;
+  /// Kills what a program of this machine that carries the stream has forked, and lets it live
+  /// itself.
+  virtual void kill_children() {}
 };
 
 /// A way of running commands on hosts. One thread. Streams may outlive it.

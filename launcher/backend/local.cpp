@@ -12,7 +12,7 @@ awaitable<Result<std::unique_ptr<ExecStream>>> LocalExec::open(Host, std::string
   ChildProgram shell;
   shell.path = kHostShell;
   shell.argv = {"sh", "-c", std::move(script)};
-  co_return start_child(co_await io::asio::this_coro::executor, shell);
+  co_return child_stream(co_await io::asio::this_coro::executor, shell);
 }
 
 LocalBackend::LocalBackend(std::string program)
@@ -27,7 +27,7 @@ awaitable<Result<std::unique_ptr<io::ByteStream>>> LocalBackend::open(
   // What the supervisor has sent still reaches the agent when the supervisor has ended.
   program.dies_with_us = false;
   const std::string name = program.argv.front();
-  auto started = start_child(co_await io::asio::this_coro::executor, program);
+  auto started = child_stream(co_await io::asio::this_coro::executor, program);
   if (!started) co_return tl::unexpected(started.error());
   std::unique_ptr<io::ByteStream> stream = program_stream(std::move(*started), host, name);
   co_return stream;

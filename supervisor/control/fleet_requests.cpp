@@ -87,7 +87,7 @@ awaitable<void> FleetDesk::keep() {
   for (;;) {
     const Time begun = io::steady_now();
     const bool is_last = lets_go_;
-    auto stream = launcher::start_child(shell_.executor, program);
+    auto stream = launcher::child_stream(shell_.executor, program);
     std::string why = stream ? std::string() : stream.error().message;
     if (stream) {
       std::array<char, 4096> piece{};

@@ -65,7 +65,7 @@ awaitable<Result<launcher::GateReply>> Gate::ask(launcher::GateRequest request) 
   program.path = "/proc/self/exe";
   program.argv = {"dtsupervisor", "--gate"};
   program.dies_with_us = false;  // it removes its files when its stdin ends
-  auto stream = launcher::start_child(shell_.executor, program);
+  auto stream = launcher::child_stream(shell_.executor, program);
   if (!stream) co_return tl::unexpected(stream.error());
   const std::string words = wire::frame(request);
   auto written = co_await (*stream)->write(words);
