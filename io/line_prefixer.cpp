@@ -17,32 +17,31 @@ std::size_t colour_length(std::string_view text) {
 }
 
 /// Length of the control character at the front of `text`, or 0. U+0080 to U+009F are some, too:
-/// some terminals take them for the beginning of a sequence, as ESC is.
-std::size_t control_length(std::string_view text) {
+/// some terminals take them for the beginning of a sequence, as ESC is; some take the bytes alone.
+std::size_t control_length(std::string_view text, bool is_inside) {
   const auto c = static_cast<unsigned char>(text[0]);
   if (c == 0xc2 && text.size() > 1 && static_cast<unsigned char>(text[1]) < 0xa0) return 2;
-  return (c < 0x20 && c != '\t') || c == 0x7f ? 1 : 0;
+  return (c < 0x20 && c != '\t') || c == 0x7f || (c >= 0x80 && c < 0xa0 && !is_inside) ? 1 : 0;
 }
 
-}  // namespace
-
-std::size_t whole_characters(std::string_view text) {
-  std::size_t back = 0;
-  while (back < 3 && back + 1 < text.size() &&
-         (static_cast<unsigned char>(text[text.size() - 1 - back]) & 0xc0) == 0x80)
-    ++back;
-  const auto lead = static_cast<unsigned char>(text[text.size() - 1 - back]);
-  const std::size_t needs = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc0 ? 2 : 1;
-  return needs > back + 1 ? text.size() - 1 - back : text.size();
+/// Size of a UTF-8 character that begins so.
+std::size_t character_size(char lead) {
+  const auto c = static_cast<unsigned char>(lead);
+  return c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : c >= 0xc0 ? 2 : 1;
 }
 
-std::string printable(std::string_view text) {
+bool is_inner(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
+
+std::string printable(std::string_view text, bool with_colours) {
   std::string out;
+  std::size_t inner = 0;  // bytes of a character that are to come
   while (!text.empty()) {
-    const std::size_t control = control_length(text);
+    inner = is_inner(text[0]) ? inner : character_size(text[0]);
+    const std::size_t control = control_length(text, inner > 0);
     const std::size_t colour = colour_length(text);
+    inner -= std::min(inner, std::max<std::size_t>(control, 1));
     if (control == 0 || colour > 0)
-      out += text.substr(0, std::max<std::size_t>(colour, 1));
+      out += text.substr(0, with_colours || colour == 0 ? std::max<std::size_t>(colour, 1) : 0);
     else
       for (const char c : text.substr(0, control))
         out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
@@ -50,6 +49,18 @@ std::string printable(std::string_view text) {
   }
   return out;
 }
+
+}  // namespace
+
+std::size_t whole_characters(std::string_view text) {
+  std::size_t back = 0;
+  while (back < 3 && back + 1 < text.size() && is_inner(text[text.size() - 1 - back])) ++back;
+  const std::size_t needs = character_size(text[text.size() - 1 - back]);
+  return needs > back + 1 ? text.size() - 1 - back : text.size();
+}
+
+std::string printable(std::string_view text) { return printable(text, true); }
+std::string plain(std::string_view text) { return printable(text, false); }
 
 LinePrefixer::LinePrefixer(std::string prefix, std::size_t longest_line)
     : prefix_(std::move(prefix)), longest_(longest_line) {

@@ -10,6 +10,8 @@ namespace dt::io {
 
 /// `text` with control characters, except tabs and colours, as \xNN. UTF-8 stays.
 [[nodiscard]] std::string printable(std::string_view text);
+/// The same without colours.
+[[nodiscard]] std::string plain(std::string_view text);
 
 /// Where to cut `text`, which is not empty, so that no UTF-8 character is torn: at its size or up
 /// to 3 bytes before.

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "io/fd.h"
@@ -29,6 +30,15 @@ Result<std::string> read_file(const std::string& path) {
   if (!text) return tl::unexpected(text.error());
   if (!*text) return tl::unexpected(errno_error(ENOENT, "read " + path));
   return std::move(**text);
+}
+
+std::string end_of_file(const std::string& path, std::size_t most) {
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const off_t begin = ::lseek(file.get(), 0, SEEK_END) - static_cast<off_t>(most);
+  std::string text(most, '\0');
+  const ssize_t n = ::pread(file.get(), text.data(), most, std::max<off_t>(0, begin));
+  text.resize(static_cast<std::size_t>(std::max<ssize_t>(0, n)));
+  return text;
 }
 
 }  // namespace dt::io

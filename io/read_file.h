@@ -2,6 +2,7 @@
 /// one without.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 
@@ -12,5 +13,7 @@ namespace dt::io {
 [[nodiscard]] Result<std::string> read_file(const std::string& path);
 /// Nothing: there is no such file.
 [[nodiscard]] Result<std::optional<std::string>> read_file_if_there(const std::string& path);
+/// The last bytes of a file of text, at most `most`; empty: it cannot be read.
+[[nodiscard]] std::string end_of_file(const std::string& path, std::size_t most = 16 << 10);
 
 }  // namespace dt::io

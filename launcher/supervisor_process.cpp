@@ -9,15 +9,16 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/read_until.hpp>
 #include <cerrno>
-#include <fstream>
 
 #include "core/base/number.h"
 #include "core/protocol/exit_code.h"
 #include "io/asio.h"
 #include "io/descriptor_limit.h"
 #include "io/job/control_protocol.h"
+#include "io/last_words.h"
 #include "io/process_end.h"
 #include "io/process_tree.h"
+#include "io/read_file.h"
 #include "io/subprocess.h"
 #include "io/within.h"
 #include "launcher/job_programs.h"
@@ -53,14 +54,6 @@ io::awaitable<Result<void>> end_of(io::Fd pidfd) {
                                                 pidfd.release());
   co_await io::process_ended(process);
   co_return Result<void>();
-}
-
-std::string last_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string last;
-  for (std::string line; std::getline(file, line);)
-    if (!line.empty()) last = std::move(line);
-  return last;
 }
 
 /// "ERROR 68 a job is running here" -> its code and its sentence.
@@ -140,7 +133,7 @@ SupervisorProcess::start(io::JobSpec spec, SupervisorStart how) {
   const auto status = co_await process->wait(kEndLimit);
   if (said->starts_with("ERROR ")) co_return tl::unexpected(refusal(*said));
   const std::string end = status ? to_string(*status) : "no word";
-  const std::string last = last_line(log_path);
+  const std::string last = io::last_line(io::end_of_file(log_path));
   StartFailure died;
   died.why = fmt::format("the supervisor ended at its start ({}){}{}; see {}", end,
                          last.empty() ? "" : ": ", last, log_path);

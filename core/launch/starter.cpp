@@ -4,6 +4,8 @@
 #include <iterator>
 #include <utility>
 
+#include "core/files/host_names.h"
+
 namespace dt {
 namespace {
 
@@ -192,7 +194,7 @@ Result<void> check_mpirun(std::string_view version_text) {
                 is_intel ? "Intel MPI's" : "MPICH's");
   return fail(ErrorKind::kInvalid,
               "mpirun here is not Open MPI's: \"{}\": use that, or --launcher ssh",
-              version_text.substr(0, version_text.find('\n')));
+              host_names::shown(version_text.substr(0, version_text.find('\n'))));
 }
 
 std::string remedy(StarterKind kind, std::string_view words) {

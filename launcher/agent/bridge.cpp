@@ -11,13 +11,14 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <fstream>
 #include <optional>
 #include <thread>
 #include <vector>
 
+#include "io/last_words.h"
 #include "io/notice_signals.h"
 #include "io/process_tree.h"
+#include "io/read_file.h"
 #include "io/subprocess.h"
 #include "launcher/agent/carry.h"
 #include "launcher/agent/signals.h"
@@ -61,12 +62,8 @@ Result<pid_t> start_daemon(const AgentOptions& options, const AgentFiles& files,
 }
 
 std::string last_words(const std::string& log) {
-  std::ifstream file(log);
-  std::string line;
-  std::string last = "no reason given";
-  while (std::getline(file, line))
-    if (!line.empty()) last = line;
-  return last;
+  const std::string line = io::last_line(io::end_of_file(log));
+  return line.empty() ? "no reason given" : line;
 }
 
 /// Keeps an agent from being started while what an earlier one left behind is killed.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "io/line_prefixer.h"
+
 namespace dt::launcher {
 namespace {
 
@@ -43,7 +45,7 @@ std::string last_exception(std::string_view errors) {
       is_below_frames = is_ignored = false;
     }
   }
-  return shortened(found);
+  return shortened(io::plain(found));
 }
 
 }  // namespace dt::launcher

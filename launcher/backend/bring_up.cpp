@@ -2,6 +2,8 @@
 
 #include <random>
 
+#include "io/last_words.h"
+#include "io/line_prefixer.h"
 #include "io/within.h"
 
 namespace dt::launcher {
@@ -119,16 +121,16 @@ awaitable<Result<void>> BringUp::copy(Host host, std::string missing) {
         "{}: bundle copy: no folder there takes the programs and runs them, not "
         "~/.cache, /var/tmp or /tmp ({}): let XDG_CACHE_HOME name one in the start files "
         "of the login shell",
-        host, on_one_line(done->err));
+        host, io::on_one_line(done->err));
   if (done->exit_code != 0)
     co_return fail(ErrorKind::kIo,
                    "{}: bundle copy: exit code {}: {}: is there room in ~/.cache, and is gzip "
                    "installed?",
-                   host, done->exit_code, on_one_line(done->err));
+                   host, done->exit_code, io::on_one_line(done->err));
   if (const std::size_t at = done->out.find(kRootLine); at != std::string::npos) {
     const std::string root = done->out.substr(at + kRootLine.size());
     log_->info("{}: the programs are in {}: in ~/.cache no program can be put and run ({})", host,
-               root.substr(0, root.find('\n')), on_one_line(done->err));
+               io::plain(root.substr(0, root.find('\n'))), io::on_one_line(done->err));
   }
   co_return Result<void>();
 }

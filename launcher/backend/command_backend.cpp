@@ -10,6 +10,7 @@
 
 #include "core/launch/holders.h"
 #include "io/asio.h"
+#include "io/last_words.h"
 #include "io/within.h"
 #include "launcher/backend/child_stream.h"
 #include "launcher/backend/lines_stream.h"
@@ -182,7 +183,7 @@ awaitable<Result<Starter>> StarterExec::starter_of(Host host) {
 
 awaitable<void> StarterExec::watch_delay(Host host, ExecStream& stream, std::string program) {
   co_await io::sleep_for(limits_->patience);
-  const std::string words = on_one_line(stream.stderr_tail());
+  const std::string words = io::on_one_line(stream.stderr_tail());
   if (waits_for_host(starter_.kind, words)) {
     waiting_[host] = fmt::format("{} waits: {}", program, words);
     log_->warn("{}: {} waits: {}: {}", host, program, words, remedy(starter_.kind, words));
@@ -232,7 +233,7 @@ awaitable<Result<std::unique_ptr<ExecStream>>> StarterExec::open(Host host, std:
     Error error = begun.error();
     const std::string words = (*stream)->stderr_tail();
     if (error.kind == ErrorKind::kTimeout && !words.empty())
-      error.message += ": " + on_one_line(words);
+      error.message += ": " + io::on_one_line(words);
     if (const std::string advice = remedy(starter_.kind, words); !advice.empty())
       error.message += ": " + advice;
     co_return tl::unexpected(error.at(to_string(host)));

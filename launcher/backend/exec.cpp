@@ -1,8 +1,8 @@
 #include "launcher/backend/exec.h"
 
-#include <algorithm>
 #include <array>
 
+#include "io/last_words.h"
 #include "io/within.h"
 
 namespace dt::launcher {
@@ -24,7 +24,7 @@ class ProgramStream final : public CommandStream {
     const int code = stream_->exit_code();
     if (code == 0) co_return n;
     if (code < 0) co_return tl::unexpected(stream_->no_exit_code().at(host_));
-    const std::string words = on_one_line(stream_->stderr_tail());
+    const std::string words = io::on_one_line(stream_->stderr_tail());
     co_return fail(
         ErrorKind::kUnavailable, "{}: {}", host_,
         words.empty() ? fmt::format("{} ended with exit code {}", program_, code) : words);
@@ -87,25 +87,6 @@ awaitable<Result<CommandResult>> talk(ExecStream& stream, std::string_view input
 
 }  // namespace
 
-std::string on_one_line(std::string_view text, std::size_t most) {
-  constexpr std::string_view kSpace = " \t\r";
-  constexpr std::string_view kGap = " ... ";
-  std::string out;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    line.remove_prefix(std::min(line.find_first_not_of(kSpace), line.size()));
-    line.remove_suffix(line.size() - (line.find_last_not_of(kSpace) + 1));
-    const bool is_rule = line.find_first_not_of("-=*#") == std::string_view::npos;
-    if (!is_rule) out.append(out.empty() ? "" : " ").append(line);
-  }
-  if (out.size() <= most) return out;
-  const std::size_t half = (most - std::min(most, kGap.size())) / 2;
-  return fmt::format("{}{}{}", std::string_view(out).substr(0, half), kGap,
-                     std::string_view(out).substr(out.size() - half));
-}
-
 std::unique_ptr<CommandStream> program_stream(std::unique_ptr<ExecStream> stream, const Host& host,
                                               std::string program) {
   return std::make_unique<ProgramStream>(std::move(stream), to_string(host), std::move(program));
@@ -136,7 +117,7 @@ awaitable<Result<Answer>> read_answer(ExecStream& stream, std::string prefix, st
       if (stream.exit_code() < 0) co_return tl::unexpected(stream.no_exit_code());
       co_return fail(ErrorKind::kUnavailable, "{} ended with exit code {}: {}", who,
                      stream.exit_code(),
-                     on_one_line(stream.stderr_tail().empty() ? seen : stream.stderr_tail()));
+                     io::on_one_line(stream.stderr_tail().empty() ? seen : stream.stderr_tail()));
     }
     seen.append(piece.data(), *n);
   }

@@ -85,8 +85,4 @@ io::awaitable<Result<Answer>> read_answer(ExecStream& stream, std::string prefix
 [[nodiscard]] std::unique_ptr<ExecStream> unread(std::unique_ptr<ExecStream> stream,
                                                  std::string bytes);
 
-/// A program's last words on one line, without lines of dashes; where they are longer than `most`
-/// bytes, their beginning and their end.
-[[nodiscard]] std::string on_one_line(std::string_view text, std::size_t most = 400);
-
 }  // namespace dt::launcher

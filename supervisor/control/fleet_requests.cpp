@@ -11,6 +11,7 @@
 #include "core/job/notices.h"
 #include "core/launch/holders.h"
 #include "io/clock.h"
+#include "io/last_words.h"
 #include "io/subprocess.h"
 #include "io/task_group.h"
 #include "io/within.h"
@@ -99,7 +100,7 @@ awaitable<void> FleetDesk::keep() {
       if (code == 0 && (may_rest_ || lets_go_)) break;
       if (code == 0) continue;
       why = fmt::format("dtfleet has ended with exit code {}: {}", code,
-                        launcher::on_one_line((*stream)->stderr_tail()));
+                        io::on_one_line((*stream)->stderr_tail()));
     }
     if (is_last) break;
     if (io::steady_now() - begun > kMostDelay) delay = kFirstDelay;

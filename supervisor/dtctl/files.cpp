@@ -10,6 +10,7 @@
 #include "io/job/spec.h"
 #include "io/line_prefixer.h"
 #include "io/log.h"
+#include "io/read_file.h"
 #include "supervisor/dtctl/commands.h"
 #include "supervisor/dtctl/file_tail.h"
 #include "supervisor/dtctl/find_job.h"
@@ -51,13 +52,7 @@ io::awaitable<int> show_file(Arguments args, std::string path,
 }
 
 std::string last_lines(const std::string& path, int lines) {
-  constexpr std::streamoff kMost = 16 << 10;
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  const std::streamoff size = file.tellg();
-  file.seekg(std::max<std::streamoff>(0, size - kMost));
-  std::string text(kMost, '\0');
-  file.read(text.data(), kMost);
-  text.resize(static_cast<std::size_t>(file.gcount()));
+  std::string text = io::end_of_file(path);
   std::size_t at = text.size();
   for (int i = 0; at != 0 && at != text.npos && i <= lines; ++i) {
     at = text.rfind('\n', at - 1);

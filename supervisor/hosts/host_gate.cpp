@@ -8,6 +8,7 @@
 #include "core/job/membership.h"
 #include "core/job/server_group.h"
 #include "io/frame_channel.h"
+#include "io/last_words.h"
 #include "io/within.h"
 #include "launcher/backend/child_stream.h"
 
@@ -75,7 +76,7 @@ awaitable<Result<launcher::GateReply>> Gate::ask(launcher::GateRequest request) 
   auto frame = co_await io::receive_frame(**stream, decoder, buffer, "the check's process");
   if (!frame)
     co_return fail(ErrorKind::kUnavailable, "the check has ended without a result: {}",
-                   launcher::on_one_line((*stream)->stderr_tail()));
+                   io::on_one_line((*stream)->stderr_tail()));
   co_return wire::parse<launcher::GateReply>(frame->body);
 }
 

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <utility>
 
+#include "io/last_words.h"
 #include "supervisor/hosts/host_gate.h"
 #include "supervisor/hosts/links.h"
 #include "supervisor/hosts/process_facts.h"
@@ -19,17 +20,7 @@ namespace {
 
 /// Output kept of a data check, to report why it failed.
 constexpr std::size_t kTail = 2000;
-
-/// ": last words" for an error message: the last lines of a command's output on one line, at most
-/// 300 bytes.
-std::string last_lines(std::string_view tail) {
-  constexpr std::size_t kMost = 300;
-  while (!tail.empty() && (tail.back() == '\n' || tail.back() == '\r')) tail.remove_suffix(1);
-  if (tail.size() > kMost) tail.remove_prefix(tail.size() - kMost);
-  std::string out = ": ";
-  for (const char c : tail) out += c == '\n' ? std::string(" | ") : std::string(1, c);
-  return tail.empty() ? std::string() : out;
-}
+constexpr std::size_t kWords = 300;  ///< Of it, in the reason.
 
 }  // namespace
 
@@ -177,7 +168,8 @@ awaitable<PrepareEnded> PrepareRuns::result_of(Host host, std::uint32_t id, std:
     result.why = fmt::format("not done within {:.0f} s (--prepare-timeout)",
                              seconds(shell_.spec.prepare_timeout));
   }
-  if (!result.ok && !run.tail.empty()) result.why += last_lines(run.tail);
+  const std::string words = io::on_one_line(run.tail, kWords);
+  if (!result.ok && !words.empty()) result.why += ": " + words;
   co_return result;
 }
 

@@ -70,6 +70,12 @@ TEST_CASE("line prefixer: bytes that confuse a terminal are shown, colours stay"
   CHECK(p.feed(std::string_view("\0\x07\x1b]0;t\x1b[2J\x7f\n", 13)) ==
         "\\x00\\x07\\x1b]0;t\\x1b[2J\\x7f\n");
   CHECK(p.feed("\x1b\n\x1b[\n\x1b[3\n") == "\\x1b\n\\x1b[\n\\x1b[3\n");
+  CHECK(p.feed("\x9b"
+               "2J \xc2\x9b"
+               "2J \xc3\x9f\xe2\x82\xac\xf0\x9f\x98\x80\x9b \xe4\n") ==
+        "\\x9b"
+        "2J \\xc2\\x9b"
+        "2J \xc3\x9f\xe2\x82\xac\xf0\x9f\x98\x80\\x9b \xe4\n");
 }
 
 TEST_CASE("line prefixer: a 10 MB line comes out whole in pieces", "[prefixer]") {

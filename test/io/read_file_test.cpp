@@ -21,5 +21,9 @@ TEST_CASE("read file: whole, absent, and what cannot be read is named", "[io]") 
   // Its first page is mapped by nobody: the read ends with EIO, as on a broken volume.
   CHECK(io::read_file("/proc/self/mem").error().message ==
         "read /proc/self/mem: Input/output error");
+  std::ofstream(folder + "/lines") << text << "\nthe last\n";
+  CHECK(io::end_of_file(folder + "/lines", 10) == "\nthe last\n");
+  CHECK(io::end_of_file(folder + "/file", 300'000) == text);
+  CHECK(io::end_of_file(folder + "/none").empty());
   std::filesystem::remove_all(folder);
 }

@@ -6,6 +6,7 @@
 #include <array>
 #include <boost/asio/posix/stream_descriptor.hpp>
 
+#include "io/last_words.h"
 #include "io/process_end.h"
 #include "io/subprocess.h"
 #include "io/within.h"
@@ -31,7 +32,7 @@ std::string last_words(int pipe) {
   ::fcntl(pipe, F_SETFL, O_NONBLOCK);  // a process that the program left behind may hold it open
   std::array<char, 4096> piece{};
   const ssize_t n = ::read(pipe, piece.data(), piece.size());
-  return n > 0 ? on_one_line({piece.data(), static_cast<std::size_t>(n)}) : std::string();
+  return n > 0 ? io::on_one_line({piece.data(), static_cast<std::size_t>(n)}) : std::string();
 }
 
 awaitable<Result<std::string>> output_of(std::vector<std::string> argv) {

@@ -5,6 +5,7 @@
 #include <array>
 #include <boost/asio/posix/stream_descriptor.hpp>
 
+#include "io/last_words.h"
 #include "io/process_end.h"
 #include "io/within.h"
 #include "launcher/backend/exec.h"
@@ -76,7 +77,7 @@ awaitable<std::string> ProxyCommand::end() {
   is_absent_ = code == 126 || code == 127;
   words_->take();
   co_return fmt::format("`{}` ended with exit code {}{}{}", command_, code,
-                        words_->tail.empty() ? "" : ": ", on_one_line(words_->tail));
+                        words_->tail.empty() ? "" : ": ", io::on_one_line(words_->tail));
 }
 
 }  // namespace dt::launcher

@@ -6,6 +6,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 
 #include "io/asio.h"
+#include "io/last_words.h"
 #include "io/process_end.h"
 #include "io/subprocess.h"
 #include "launcher/backend/exec.h"
@@ -68,7 +69,7 @@ awaitable<Result<void>> by_rsync(std::string remote_shell, Host host, std::strin
   const int code = end->shell_code();
   if (code != 0)
     co_return fail(ErrorKind::kIo, "rsync ended with exit code {}: {}", code,
-                   on_one_line(words, kLastWords));
+                   io::on_one_line(words, kLastWords));
   co_return Result<void>();
 }
 
@@ -120,7 +121,8 @@ awaitable<Result<void>> sync_folder(SshBackend& backend, std::shared_ptr<io::Sem
   auto ready = co_await run_command(*backend.exec(host), host, prepare, "", 60s);
   if (!ready) co_return tl::unexpected(ready.error());
   if (ready->exit_code != 0)
-    co_return fail(ErrorKind::kIo, "{}: sync: mkdir {}: {}", host, destination, ready->err);
+    co_return fail(ErrorKind::kIo, "{}: sync: mkdir {}: {}", host, destination,
+                   io::on_one_line(ready->err));
   const io::Semaphore::Permit permit = co_await window->acquire();
   Result<void> done;
   if (ready->out.find("rsync") != std::string::npos && io::in_path("rsync")) {

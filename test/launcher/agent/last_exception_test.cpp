@@ -70,7 +70,7 @@ TEST_CASE("last exception: none, and any bytes", "[last_exception]") {
                            "  File \"t.py\", line 1\n    f()\n", "  | \n", "[rank", "  File \""})
     CHECK(last_exception(text).empty());
   std::string any = "  File \"\n\xff\xfe\x01: ";
-  CHECK(last_exception(any) == "\xff\xfe\x01: ");
+  CHECK(last_exception(any) == "\xff\xfe\\x01: ");
   for (int i = 0; i < 200; ++i) any += "\u00fc";
   const std::string cut = last_exception(any);
   CHECK(cut.size() <= 200);

@@ -110,16 +110,6 @@ with subprocess.Popen(sys.argv[2:], stdout=subprocess.PIPE) as command:
 sys.exit(command.returncode)
 )";
 
-TEST_CASE("command: last words are one line, long ones with their beginning and their end",
-          "[command]") {
-  CHECK(launcher::on_one_line("") == "");
-  CHECK(launcher::on_one_line("\r\n one\r\n\r\ntwo  \n") == "one two");
-  CHECK(launcher::on_one_line("------\nmpirun has detected\n------\n") == "mpirun has detected");
-  CHECK(launcher::on_one_line("- a dash is no rule\n") == "- a dash is no rule");
-  CHECK(launcher::on_one_line("the cause" + std::string(500, '.') + "the end", 25) ==
-        "the cause. ... ...the end");
-}
-
 TEST_CASE("command: a script's output, last words and exit code, and its input is its own",
           "[command]") {
   Client client(rsh("sh -c 'exec {command}' {host}"));
