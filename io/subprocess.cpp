@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -44,8 +45,29 @@ struct SpawnPlan {
 
 }  // namespace
 
+std::vector<char*> pointers(const std::vector<std::string>& words) {
+  std::vector<char*> all;
+  for (const std::string& word : words) all.push_back(const_cast<char*>(word.c_str()));
+  all.push_back(nullptr);
+  return all;
+}
+
+std::vector<char*> environment_of(const Without& is_without, const std::vector<std::string>& with) {
+  std::vector<char*> all = pointers(with);
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const std::string_view name = text.substr(0, text.find('='));
+    const auto replaces = [name](std::string_view other) {
+      return other.substr(0, other.find('=')) == name;
+    };
+    if (std::ranges::any_of(with, replaces) || (is_without && is_without(name))) continue;
+    all.insert(all.end() - 1, *entry);
+  }
+  return all;
+}
+
 Result<pid_t> spawn(const std::string& program, const std::vector<std::string>& argv,
-                    const std::vector<int>& files, ProcessGroup group) {
+                    const std::vector<int>& files, ProcessGroup group, const Without& is_without) {
   SpawnPlan plan(group);
   const int count = static_cast<int>(files.size());
   std::vector<Fd> sources;  // above the child's numbers: no dup2 overwrites the next one's source
@@ -55,12 +77,9 @@ Result<pid_t> spawn(const std::string& program, const std::vector<std::string>& 
     ::posix_spawn_file_actions_adddup2(&plan.files, sources.back().get(), i);
   }
   ::posix_spawn_file_actions_addclosefrom_np(&plan.files, count);
-  std::vector<char*> words;
-  for (const std::string& word : argv) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
   pid_t pid = -1;
-  const int error =
-      ::posix_spawnp(&pid, program.c_str(), &plan.files, &plan.attributes, words.data(), ::environ);
+  const int error = ::posix_spawnp(&pid, program.c_str(), &plan.files, &plan.attributes,
+                                   pointers(argv).data(), environment_of(is_without).data());
   if (error != 0) return tl::unexpected(errno_error(error, "start " + program));
   return pid;
 }
@@ -75,8 +94,8 @@ ExitStatus exit_status(int wait_status) {
 }
 
 Result<Subprocess> Subprocess::start(const std::vector<std::string>& argv,
-                                     const std::vector<int>& files) {
-  auto pid = spawn(argv.front(), argv, files, ProcessGroup::kOwn);
+                                     const std::vector<int>& files, const Without& is_without) {
+  auto pid = spawn(argv.front(), argv, files, ProcessGroup::kOwn, is_without);
   if (!pid) return tl::unexpected(pid.error());
   return Subprocess(*pid);
 }

@@ -4,7 +4,9 @@
 #include <sys/types.h>
 
 #include <filesystem>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,10 +18,20 @@ namespace dt::io {
 /// Decides which process group's terminal signals the program gets.
 enum class ProcessGroup { kOurs, kOwn, kOwnSession };
 
-/// Starts `program` (a path, or a name in PATH) with `argv`, this environment, default signals and
-/// no signal blocked. Its descriptor i is `files[i]`; it has no others. The caller reaps it.
+/// Which of this process's variables a program does not get, by their names; null: it gets all.
+using Without = std::function<bool(std::string_view)>;
+
+/// As execve() takes words. As old as they are.
+[[nodiscard]] std::vector<char*> pointers(const std::vector<std::string>& words);
+/// The same of an environment: this process's, and further NAME=VALUEs, which win over it.
+[[nodiscard]] std::vector<char*> environment_of(const Without& is_without,
+                                                const std::vector<std::string>& with = {});
+
+/// Starts `program` (a path, or a name in PATH) with `argv`, default signals and no signal blocked.
+/// Its descriptor i is `files[i]`; it has no others. The caller reaps it.
 [[nodiscard]] Result<pid_t> spawn(const std::string& program, const std::vector<std::string>& argv,
-                                  const std::vector<int>& files, ProcessGroup group);
+                                  const std::vector<int>& files, ProcessGroup group,
+                                  const Without& is_without = {});
 
 /// Converts waitpid()'s status.
 [[nodiscard]] ExitStatus exit_status(int wait_status);
@@ -29,7 +41,8 @@ class Subprocess {
  public:
   /// Starts argv[0]; `files` as in spawn().
   [[nodiscard]] static Result<Subprocess> start(const std::vector<std::string>& argv,
-                                                const std::vector<int>& files);
+                                                const std::vector<int>& files,
+                                                const Without& is_without = {});
   Subprocess(Subprocess&& other) noexcept : pid_(std::exchange(other.pid_, -1)) {}
   Subprocess& operator=(Subprocess&&) = delete;
   ~Subprocess();

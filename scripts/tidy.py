@@ -18,6 +18,11 @@ CPP = (".h", ".hpp", ".cpp", ".cu")
 LIBRARIES = ("core/", "io/", "launcher/", "supervisor/", "kvstore/")
 PRODUCTION = (*LIBRARIES, "trainer/")
 
+# Those that pass a program's bytes on.
+STREAMERS = ("launcher/backend/ssh/proxy_command.cpp", "launcher/backend/ssh/sync.cpp")
+# The one file that knows which variables change what squeue prints.
+SQUEUE = ("core/launch/allocation.cpp", re.compile(r"\bSQUEUE_|\bSLURM_TIME_FORMAT\b"))
+
 # (files, pattern, reason). A pattern is looked for with comments and texts blanked, unless marked.
 RULES = [
     (lambda p: p.endswith(CPP), r"\basio::detached\b|,\s*detached\s*\)",
@@ -38,6 +43,8 @@ RULES = [
     (lambda p: p.endswith(CPP), r"<boost/asio\.hpp>", "include the Asio headers you use"),
     (lambda p: p.startswith(PRODUCTION) and p.endswith(CPP) and p != "launcher/host_address.cpp", r"\bnode_address\(",
      "what a host's address is, is decided once: launcher/host_address.h"),
+    (lambda p: p.startswith(PRODUCTION) and p.endswith(CPP) and not p.startswith("io/") and p not in STREAMERS, r"\bSubprocess::start\(",
+     "a program is run for its output by io/program_output, which has its deadline and its words"),
     (lambda p: p.startswith(("launcher/", "supervisor/")) and p.endswith(CPP), r"^(?=.*\bO_CREAT\b)(?!.*\bO_(?:EXCL|NOFOLLOW)\b)",
      "a file that is made: O_EXCL or O_NOFOLLOW on the same line, others may have put a link there"),
     # A text has been blanked: nothing follows the operator.
@@ -145,6 +152,8 @@ def all_reasons(name, text, raw, version):
             yield number, "unfinished: do it, or open an issue"
         if line != line.rstrip() and not name.endswith(".md"):
             yield number, "trailing blanks"
+        if name.startswith(PRODUCTION) and name != SQUEUE[0] and SQUEUE[1].search(line):
+            yield number, f"variables that squeue reads: changes_squeue() of {SQUEUE[0]}"
         if CUT_NAME.search(line):
             yield number, "a semicolon in a test's name: CMake cuts the name there, and ctest runs nothing"
         if PLURAL.search(line) and name.endswith(CPP + (".py",)) and not name.startswith("test/"):
@@ -364,6 +373,12 @@ CASES = [
     ("test/x.cpp", 'TEST_CASE("x: y") {\n  check_only(f())\n  must(g())\n}', None),
     ("supervisor/hosts/x.cpp", "h.address = launcher::node_address(*node, state);", "what a host's address is"),
     ("launcher/host_address.cpp", "return node_address(*node, state);", None),
+    ("launcher/check/x.cpp", "auto p = io::Subprocess::start(argv, files);", "a program is run for its output"),
+    ("launcher/backend/ssh/sync.cpp", "auto p = io::Subprocess::start(argv, files);", None),
+    ("io/x.cpp", "Result<Subprocess> Subprocess::start(", None),
+    ("launcher/x.cpp", 'unset("SQUEUE_SORT");', "variables that squeue reads"),
+    ("supervisor/x.cpp", 'unset("SLURM_TIME_FORMAT");', "variables that squeue reads"),
+    ("core/launch/allocation.cpp", 'name.starts_with("SQUEUE_")', None),
     ("core/x.h", "#pragma once", "a header begins with a comment"),
     ("test/x.hpp", "\n/// What it is.\n#pragma once", "a header begins with a comment"),
     ("core/x.h", "/// What it is.\n#pragma once", None),

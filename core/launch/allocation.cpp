@@ -238,6 +238,10 @@ std::optional<std::string> sge_job_folder(const VariableOf& variable) {
   return folder;
 }
 
+bool changes_squeue(std::string_view variable) {
+  return variable.starts_with("SQUEUE_") || variable == "SLURM_TIME_FORMAT";
+}
+
 bool is_over(const Answer& squeue) {
   if (!squeue.is_there) return squeue.text.find("nvalid job id") != std::string::npos;
   constexpr Text kEnds[] = {"BOOT_FAIL", "CANCELLED", "COMPLETED",     "DEADLINE", "FAILED",

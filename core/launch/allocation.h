@@ -67,6 +67,8 @@ struct Answer {
 
 /// The format that squeue is asked for with `-h -j JOB -o`.
 inline constexpr const char* kSqueueFormat = "%T|%e|%N";
+/// Whether squeue shows fewer jobs by a variable, or the time in another form.
+[[nodiscard]] bool changes_squeue(std::string_view variable);
 
 /// Whether the job that squeue was asked about is no more. False while that is not known.
 [[nodiscard]] bool is_over(const Answer& squeue);

@@ -1,17 +1,14 @@
 #include "launcher/agent/check_facts.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -22,6 +19,10 @@
 #include "core/protocol/gpu_health.h"
 #include "io/fd.h"
 #include "io/job/master_folders.h"
+#include "io/last_words.h"
+#include "io/line_prefixer.h"
+#include "io/program_output.h"
+#include "io/read_file.h"
 #include "io/subprocess.h"
 #include "launcher/agent/cgroup.h"
 #include "launcher/agent/machine.h"
@@ -42,52 +43,21 @@ constexpr auto kStale = std::chrono::seconds(5);
 constexpr auto kSeeAgain = std::chrono::milliseconds(20);
 constexpr int kNoUsableGpu = 77;  ///< dtgpucheck's exit code.
 
-struct ProgramOutput {
-  int exit_code = -1;  ///< 128 + signal; -1: it did not end in time, or never began.
-  std::string text;
-};
-
-/// The output of a program of this host, which is killed after `deadline` or once `is_enough`.
-ProgramOutput output_of(const std::vector<std::string>& argv, Clock::duration deadline,
-                        bool (*is_enough)(const std::string&) = nullptr) {
-  ProgramOutput output;
-  auto pipe = io::make_pipe();
-  const io::Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
-  if (!pipe || !null) return output;
-  auto program = io::Subprocess::start(argv, {null.get(), pipe->write.get(), pipe->write.get()});
-  if (!program) return output;
-  pipe->write.reset();
-  const auto until = Clock::now() + deadline;
-  std::array<char, 4096> piece{};
-  for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
-    pollfd reader{pipe->read.get(), POLLIN, 0};
-    if (left <= 0 || ::poll(&reader, 1, static_cast<int>(left)) == 0) return output;
-    const ssize_t n = ::read(pipe->read.get(), piece.data(), piece.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) break;
-    output.text.append(piece.data(), static_cast<std::size_t>(n));
-    if (is_enough != nullptr && is_enough(output.text)) return output;
-  }
-  const ExitStatus status = program->wait();
-  output.exit_code = status.signal != 0 ? 128 + status.signal : status.code;
-  return output;
-}
-
-std::string first_line_of(const std::string& text) { return text.substr(0, text.find('\n')); }
-std::string last_line_of(std::string text) {
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  const std::size_t at = text.rfind('\n');
-  return at == std::string::npos ? text : text.substr(at + 1);
-}
-
 std::string sha256_of(const std::string& path) {
   constexpr std::size_t kDigits = 64;
-  const ProgramOutput sum = output_of({"sha256sum", "--", path}, kHashDeadline);
+  const auto sum =
+      io::program_output({.argv = {"sha256sum", "--", path}, .deadline = kHashDeadline});
+  if (!sum || !sum->status.clean()) return {};
   // A name with unusual letters has a backslash before the line.
-  const std::size_t at = sum.text.starts_with('\\') ? 1 : 0;
-  return sum.exit_code == 0 && sum.text.size() >= at + kDigits ? sum.text.substr(at, kDigits)
-                                                               : std::string();
+  const std::size_t at = sum->out.starts_with('\\') ? 1 : 0;
+  return sum->out.size() >= at + kDigits ? sum->out.substr(at, kDigits) : std::string();
+}
+
+std::string version_of(const std::string& program) {
+  auto said = io::program_output({.argv = {program, "--version"}, .deadline = kVersionDeadline});
+  if (!said) return {};
+  const std::string& text = said->out.empty() ? said->words : said->out;
+  return io::plain(text.substr(0, text.find('\n')));
 }
 
 /// As execvp finds it. Empty: it does not.
@@ -196,14 +166,6 @@ std::optional<std::uint64_t> left_in_cgroup(const std::string& controller, const
   return least;
 }
 
-std::string file_text(const std::string& path) {
-  const io::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) return {};
-  std::array<char, 256> text{};
-  const ssize_t n = ::read(file.get(), text.data(), text.size());
-  return {text.data(), n > 0 ? static_cast<std::size_t>(n) : 0};
-}
-
 std::uint32_t microseconds_since(Clock::time_point start) {
   return static_cast<std::uint32_t>(
       std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start).count());
@@ -213,7 +175,7 @@ std::uint32_t microseconds_since(Clock::time_point start) {
 bool sees_word(const AskVolume& question) {
   const auto deadline = Clock::now() + kStale;
   for (;;) {
-    if (file_text(question.probe + "/master") == question.word) return true;
+    if (io::end_of_file(question.probe + "/master") == question.word) return true;
     if (Clock::now() > deadline) return false;
     std::this_thread::sleep_for(kSeeAgain);  // tidy: allow (a network file system tells no reader)
   }
@@ -263,8 +225,7 @@ CommandSaid find_command(const AskCommand& question) {
                               is_path ? "there is no such program" : "it is not in PATH there");
     } else {
       facts.sha256 = sha256_of(facts.path);
-      if (is_interpreter(question.word))
-        facts.version = first_line_of(output_of({facts.path, "--version"}, kVersionDeadline).text);
+      if (is_interpreter(question.word)) facts.version = version_of(facts.path);
     }
   }
   for (const std::string& name : question.files) facts.files.push_back(look_at(name, question.cwd));
@@ -297,22 +258,22 @@ VolumeSaid find_volume(const AskVolume& question) {
 GpusSaid find_gpus(const AskGpus&) {
   GpusSaid said;
   GpuFacts& facts = said.facts;
-  const auto has_frame = [](const std::string& text) {
+  const auto first_frame = [](const std::string& text) {
     wire::FrameDecoder frames;
     frames.feed(text);
-    const auto frame = frames.next();
-    return frame && frame->has_value();
+    return frames.next().value_or(std::nullopt);
   };
-  const ProgramOutput driver = output_of({"/proc/self/exe", "--gpus"}, kDriverDeadline, +has_frame);
-  wire::FrameDecoder frames;
-  frames.feed(driver.text);
-  const auto frame = frames.next();
-  if (!frame || !*frame) {
+  const auto has_frame = [&](const std::string& text) { return first_frame(text).has_value(); };
+  const auto driver = io::program_output(
+      {.argv = {"/proc/self/exe", "--gpus"}, .is_enough = has_frame, .deadline = kDriverDeadline});
+  const auto frame = driver ? first_frame(driver->out) : std::nullopt;
+  if (!frame) {
     // It ends with 0 where there is no driver.
-    if (driver.exit_code != 0) facts.troubles.emplace_back("the GPU driver does not answer");
+    if (!driver || !driver->status.clean())
+      facts.troubles.emplace_back("the GPU driver does not answer");
     return said;
   }
-  const auto health = wire::parse<GpuHealth>((*frame)->body);
+  const auto health = wire::parse<GpuHealth>(frame->body);
   if (!health) return said;
   if (!health->trouble.empty()) facts.troubles.push_back(health->trouble);
   for (const GpuReport& gpu : health->gpus) {
@@ -325,9 +286,12 @@ GpusSaid find_gpus(const AskGpus&) {
   const std::string check = (io::program_folder() / "dtgpucheck").string();
   if (facts.names.empty() || !facts.troubles.empty() || ::access(check.c_str(), X_OK) != 0)
     return said;
-  const ProgramOutput checked = output_of({check, "--timeout", "20"}, kGpuCheckDeadline);
-  if (checked.exit_code != 0 && checked.exit_code != kNoUsableGpu)
-    facts.troubles.push_back("dtgpucheck: " + last_line_of(checked.text));
+  const auto checked =
+      io::program_output({.argv = {check, "--timeout", "20"}, .deadline = kGpuCheckDeadline});
+  const int code = checked ? checked->status.shell_code() : -1;
+  if (code != 0 && code != kNoUsableGpu)
+    facts.troubles.push_back("dtgpucheck: " +
+                             io::last_line(checked ? checked->words : checked.error().message));
   return said;
 }
 

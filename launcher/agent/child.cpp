@@ -12,6 +12,7 @@
 
 #include "io/notice_signals.h"
 #include "io/process_tree.h"
+#include "io/subprocess.h"
 
 namespace dt::launcher {
 namespace {
@@ -21,14 +22,6 @@ Result<io::Pipe> make_output_pipe() {
   auto pipe = io::make_pipe();
   if (pipe) ::fcntl(pipe->read.get(), F_SETFL, O_NONBLOCK);
   return pipe;
-}
-
-std::vector<char*> pointers(const std::vector<std::string>& words) {
-  std::vector<char*> all;
-  all.reserve(words.size() + 1);
-  for (const auto& word : words) all.push_back(const_cast<char*>(word.c_str()));
-  all.push_back(nullptr);
-  return all;
 }
 
 /// Blocks every signal: no handler of the parent may run in the child before its signals are reset.
@@ -105,10 +98,10 @@ Result<Child> start_child(const ChildSpec& spec) {
   auto exec_result = make_output_pipe();
   for (const auto* pipe : {&out, &err, &exec_result})
     if (!*pipe) return tl::unexpected(pipe->error());
-  const auto argv = pointers(spec.argv);
+  const auto argv = io::pointers(spec.argv);
   std::vector<std::string> environment;
   for (const auto& [name, value] : spec.environment) environment.push_back(name + "=" + value);
-  auto envp = pointers(environment);
+  auto envp = io::pointers(environment);
 
   const pid_t parent = ::getpid();
   pid_t pid = 0;

@@ -151,29 +151,6 @@ class ChildStream final : public ExecStream {
   bool is_closed_ = false;
 };
 
-std::vector<char*> pointers(const std::vector<std::string>& words) {
-  std::vector<char*> all;
-  for (const std::string& word : words) all.push_back(const_cast<char*>(word.c_str()));
-  all.push_back(nullptr);
-  return all;
-}
-
-std::vector<char*> environment_of(const ChildProgram& program) {
-  std::vector<char*> all;
-  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
-    const std::string_view text = *entry;
-    const std::string_view name = text.substr(0, text.find('='));
-    const auto replaces = [name](std::string_view other) {
-      return other.substr(0, other.find('=')) == name;
-    };
-    if (std::ranges::any_of(program.with, replaces)) continue;
-    if (!program.is_without || !program.is_without(name)) all.push_back(*entry);
-  }
-  for (const std::string& entry : program.with) all.push_back(const_cast<char*>(entry.c_str()));
-  all.push_back(nullptr);
-  return all;
-}
-
 struct Ends {
   int stream;
   int errors;
@@ -209,8 +186,8 @@ Result<pid_t> run(const ChildProgram& program, const io::Fd& stream, const io::F
   auto result = io::make_pipe();
   if (!result) return tl::unexpected(result.error());
   const std::string path = program.path.empty() ? program.argv.front() : program.path;
-  const auto argv = pointers(program.argv);
-  const auto environment = environment_of(program);
+  const auto argv = io::pointers(program.argv);
+  const auto environment = io::environment_of(program.is_without, program.with);
   const Ends ends{stream.get(), errors.get(), result->write.get()};
   const pid_t parent = ::getpid();
   sigset_t all;

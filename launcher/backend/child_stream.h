@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "io/asio.h"
+#include "io/subprocess.h"
 #include "launcher/backend/exec.h"
 
 namespace dt::launcher {
@@ -16,8 +17,7 @@ namespace dt::launcher {
 struct ChildProgram {
   std::string path;  ///< Or a name in PATH; empty: argv[0].
   std::vector<std::string> argv;
-  /// Which of this process's variables it does not get, by their names; null: it gets all.
-  std::function<bool(std::string_view)> is_without;
+  io::Without is_without;
   std::vector<std::string> with;  ///< NAME=VALUE: further ones, which win over this process's.
   bool dies_with_us = true;       ///< The kernel kills it when this process ends.
 };

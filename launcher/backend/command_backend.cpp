@@ -8,9 +8,11 @@
 #include <array>
 #include <map>
 
+#include "core/launch/allocation.h"
 #include "core/launch/holders.h"
 #include "io/asio.h"
 #include "io/last_words.h"
+#include "io/program_output.h"
 #include "io/within.h"
 #include "launcher/backend/child_stream.h"
 #include "launcher/backend/lines_stream.h"
@@ -23,9 +25,8 @@ using io::awaitable;
 
 /// Before the output of a script.
 constexpr std::string_view kBegun = "dtlaunch:begun";
-constexpr Duration kVersionDeadline = std::chrono::seconds(20);
-/// squeue itself tries to reach Slurm for about 10 s.
-constexpr Duration kQueueDeadline = std::chrono::seconds(20);
+/// Of mpirun and squeue, which itself tries to reach Slurm for about 10 s.
+constexpr Duration kAnswerDeadline = std::chrono::seconds(20);
 constexpr Duration kLookup = std::chrono::seconds(5);
 
 /// A literal address at which other hosts reach `name`; empty: the resolver knows none.
@@ -93,25 +94,15 @@ class StarterExec final : public Exec {
 
 namespace {
 
-/// Output and exit of a short command of this machine, without the variables that change what
-/// squeue shows.
-awaitable<Result<std::string>> output_of(std::vector<std::string> argv) {
-  ChildProgram program;
-  program.argv = std::move(argv);
-  program.is_without = [](std::string_view name) { return name.starts_with("SQUEUE_"); };
-  auto stream = child_stream(co_await io::asio::this_coro::executor, program);
-  if (!stream) co_return tl::unexpected(stream.error());
-  (*stream)->finish_writing();
-  std::string out;
-  std::array<char, 4096> piece{};
-  for (;;) {
-    auto n = co_await (*stream)->read(piece);
-    if (!n) co_return tl::unexpected(n.error());
-    if (*n == 0) break;
-    out.append(piece.data(), *n);
-  }
-  if (out.empty()) out = (*stream)->stderr_tail();
-  co_return std::move(out);
+/// Output of a short command of this machine; where there is none, what it said instead.
+awaitable<Result<std::string>> output_of(std::string name, std::vector<std::string> argv) {
+  io::ProgramCall call{.argv = std::move(argv),
+                       .name = std::move(name),
+                       .is_without = changes_squeue,
+                       .deadline = kAnswerDeadline};
+  auto output = co_await io::awaited_output(std::move(call));
+  if (!output) co_return tl::unexpected(output.error());
+  co_return output->out.empty() ? std::move(output->words) : std::move(output->out);
 }
 
 /// The shell on the host runs `script` in its own place, so that what comes by stdin afterwards
@@ -136,7 +127,7 @@ awaitable<Result<void>> StarterExec::check_program() {
   const auto turn = co_await asking_->acquire();
   if (is_checked_) co_return Result<void>();
   std::vector<std::string> argv = {"mpirun", "--version"};
-  auto text = co_await io::within(kVersionDeadline, output_of(std::move(argv)), "mpirun --version");
+  auto text = co_await output_of("mpirun --version", std::move(argv));
   if (!text) co_return tl::unexpected(text.error());
   auto usable = check_mpirun(*text);
   is_checked_ = usable.has_value();
@@ -162,7 +153,7 @@ awaitable<Result<Starter>> StarterExec::starter_of(Host host) {
     const auto begun = std::chrono::steady_clock::now();
     auto words = list_holders_words(starter_.holders_of);
     words.insert(words.begin(), "squeue");
-    auto answer = co_await io::within(kQueueDeadline, output_of(std::move(words)), "squeue");
+    auto answer = co_await output_of("squeue", std::move(words));
     const auto state = co_await io::asio::this_coro::cancellation_state;
     if (state.cancelled() != io::asio::cancellation_type::none)
       co_return fail(ErrorKind::kClosed, "{}: cancelled", host);

@@ -1,16 +1,9 @@
 #include "launcher/backend/ssh/openssh.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <array>
-#include <boost/asio/posix/stream_descriptor.hpp>
-
 #include "io/last_words.h"
-#include "io/process_end.h"
+#include "io/program_output.h"
 #include "io/subprocess.h"
 #include "io/within.h"
-#include "launcher/backend/exec.h"
 
 namespace dt::launcher {
 namespace {
@@ -25,46 +18,6 @@ constexpr const char* kRemedy =
 Error undecided_error(const SshHostConfig& from_files, const Error& error) {
   return {error.kind,
           fmt::format("{}: {}; repair that, {}", from_files.undecided, error.message, kRemedy)};
-}
-
-/// The end of what a program wrote to its stderr, on one line.
-std::string last_words(int pipe) {
-  ::fcntl(pipe, F_SETFL, O_NONBLOCK);  // a process that the program left behind may hold it open
-  std::array<char, 4096> piece{};
-  const ssize_t n = ::read(pipe, piece.data(), piece.size());
-  return n > 0 ? io::on_one_line({piece.data(), static_cast<std::size_t>(n)}) : std::string();
-}
-
-awaitable<Result<std::string>> output_of(std::vector<std::string> argv) {
-  auto out = io::make_pipe();
-  if (!out) co_return tl::unexpected(out.error());
-  auto errors = io::make_pipe();
-  if (!errors) co_return tl::unexpected(errors.error());
-  const io::Fd none(::open("/dev/null", O_RDWR | O_CLOEXEC));
-  auto process = io::Subprocess::start(argv, {none.get(), out->write.get(), errors->write.get()});
-  if (!process) co_return tl::unexpected(process.error());
-  out->write.reset();
-  errors->write.reset();
-  asio::posix::stream_descriptor output(co_await asio::this_coro::executor, out->read.release());
-  std::string text;
-  std::array<char, 4096> piece{};
-  const auto buffer = asio::buffer(piece);
-  for (;;) {
-    auto [ec, n] = co_await output.async_read_some(buffer, io::tok);
-    if (ec == asio::error::eof) break;
-    // Not waited for: it may go on for ever. Subprocess kills it.
-    if (ec) co_return fail(ErrorKind::kClosed, "`ssh -G` was given up");
-    text.append(piece.data(), n);
-    if (text.size() >= kMaxAnswer)
-      co_return fail(ErrorKind::kProtocol, "`ssh -G` prints without end");
-  }
-  auto end = co_await io::end_of(*process);
-  if (!end) co_return tl::unexpected(end.error());
-  const int code = end->shell_code();
-  if (code != 0)
-    co_return fail(ErrorKind::kInvalid, "`ssh -G` ended with exit code {}: {}", code,
-                   last_words(errors->read.get()));
-  co_return std::move(text);
 }
 
 }  // namespace
@@ -149,10 +102,16 @@ awaitable<Result<SshHostConfig>> OpenSsh::ask(Question question, SshHostConfig f
 
 awaitable<Result<std::string>> OpenSsh::run(std::vector<std::string> words) {
   // -T: without a word about the terminal that it does not have.
-  std::vector<std::string> argv{"ssh", "-T", "-G"};
-  argv.insert(argv.end(), words.begin(), words.end());
-  auto output = output_of(std::move(argv));
-  co_return co_await io::within(deadline_, std::move(output), "`ssh -G` (a probe of Match exec?)");
+  io::ProgramCall call{.argv = {"ssh", "-T", "-G"}, .name = "`ssh -G`", .most = kMaxAnswer};
+  call.argv.insert(call.argv.end(), words.begin(), words.end());
+  auto answer = io::awaited_output(std::move(call));
+  auto output =
+      co_await io::within(deadline_, std::move(answer), "`ssh -G` (a probe of Match exec?)");
+  if (!output) co_return tl::unexpected(output.error());
+  if (!output->status.clean())
+    co_return fail(ErrorKind::kInvalid, "`ssh -G` ended with exit code {}: {}",
+                   output->status.shell_code(), io::on_one_line(output->words));
+  co_return std::move(output->out);
 }
 
 }  // namespace dt::launcher
