@@ -19,7 +19,6 @@
 #include "io/stop_signals.h"
 #include "io/subprocess.h"
 #include "launcher/backend/local.h"
-#include "launcher/backend/ssh/ssh.h"
 #include "launcher/backend/ssh/sync.h"
 #include "launcher/check/gate.h"
 #include "launcher/reach/host_ways.h"
@@ -80,7 +79,8 @@ io::Flags flags_of(CommandLine& line) {
 }
 
 io::awaitable<Result<void>> refuse_sync(Host host) {
-  co_return fail(ErrorKind::kInvalid, "{}: --sync-dst-dir copies over ssh alone", host);
+  co_return fail(ErrorKind::kInvalid, "{}: --sync-dst-dir copies to other machines: not via=local",
+                 host);
 }
 
 /// The backend for this job, and with --sync-dst-dir the way to bring the working folder along.
@@ -92,12 +92,10 @@ std::unique_ptr<launcher::Backend> make_backend(io::asio::io_context& context,
   auto ways = launcher::make_ways(context, spec, log);
   if (!spec.sync_dst_dir.empty()) {
     const std::string source = std::filesystem::current_path().string();
-    const std::string destination = spec.sync_dst_dir;
     auto window = std::make_shared<io::Semaphore>(context.get_executor(), launcher::kSyncs);
-    options.sync = [all = ways.get(), window, source, destination](Host host) {
-      auto* ssh = dynamic_cast<launcher::SshBackend*>(&all->of(host));
-      if (ssh == nullptr) return refuse_sync(std::move(host));
-      return launcher::sync_folder(*ssh, window, std::move(host), source, destination);
+    options.sync = [spec, all = ways.get(), window, source](Host host) {
+      if (io::way_to(spec, host) == StarterKind::kLocal) return refuse_sync(std::move(host));
+      return launcher::sync_folder(*all, window, std::move(host), source, spec.sync_dst_dir);
     };
   }
   return ways;

@@ -38,6 +38,9 @@ class Backend {
   /// A line for a user's shell that reaches the host as this backend does and runs nothing there;
   /// empty if no program but this one can.
   [[nodiscard]] virtual std::string reach_command(const Host&) const { return {}; }
+  /// The beginning of a command line that connects as this backend does, without the host, for
+  /// rsync's -e; empty: none does.
+  [[nodiscard]] virtual std::string remote_shell(const Host&) const { return {}; }
 };
 
 }  // namespace dt::launcher

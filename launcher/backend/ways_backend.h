@@ -33,7 +33,11 @@ class WaysBackend final : public Backend {
   [[nodiscard]] std::string reach_command(const Host& host) const override {
     return of(host).reach_command(host);
   }
+  [[nodiscard]] std::string remote_shell(const Host& host) const override {
+    return of(host).remote_shell(host);
+  }
 
+ private:
   [[nodiscard]] Backend& of(const Host& host) const {
     const StarterKind kind = way_(host);
     auto& backend = backends_[kind];
@@ -41,7 +45,6 @@ class WaysBackend final : public Backend {
     return *backend;
   }
 
- private:
   std::function<StarterKind(const Host&)> way_;
   std::function<std::string(const Host&)> remark_;
   std::function<std::unique_ptr<Backend>(StarterKind)> make_;

@@ -329,9 +329,6 @@ void complete_launcher(Mistake& mistake, Options& options, const io::Given& give
     refuse(mistake, "--rsh-binary has no meaning without --rsh");
   const auto words = has_rsh ? rsh_words(spec.rsh) : std::vector<std::string>();
   if (!words) refuse(mistake, "{}", words.error().message);
-  if (!spec.sync_dst_dir.empty() && spec.launcher != StarterKind::kSsh && !io::is_local(spec))
-    refuse(mistake, "--sync-dst-dir copies over ssh: not with --launcher {}",
-           to_text(spec.launcher));
 }
 
 void complete_job(Mistake& mistake, Options& options, const io::Given& given,

@@ -15,13 +15,19 @@ of_nodes() { left_over | grep -E "dtagent|elastic_worker|dtserver|srun " || true
 say "any bytes and any script go to a node and back"
 in_slurm starter_echo slurm n2 "$SLURM_JOB" || fail "by srun"
 
-say "1 -> 3 -> 1 workers, on nodes of the allocation"
-train -n 1 --
+say "1 -> 3 -> 1 workers, on nodes of the allocation, in a copy of the present folder"
+echo data >"it's data"
+train -n 1 --sync-dst-dir "$T/a copy" --
 echo n2 >>host_worker
 changed "ADDED n2"
 echo n3 >>host_worker
 changed "ADDED n2" "ADDED n3"
 members 0,1,2
+for pid in $(pids_of workers); do
+  [ "$(readlink "/proc/$pid/cwd")" = "$T/a copy" ] || fail "worker $pid is in $(readlink "/proc/$pid/cwd")"
+done
+cmp "it's data" "$T/a copy/it's data"
+[ ! -e "$T/a copy/.dtlaunch" ] || fail ".dtlaunch was copied"
 sed -i 2d host_worker
 changed "ADDED n2" "ADDED n3" "REMOVED n2"
 members 0,2

@@ -56,12 +56,12 @@ void SshBackend::disconnect(const Host& host) { parts_->pool.disconnect(host); }
 
 std::string SshBackend::doing(const Host& host) const { return parts_->bring_up.doing(host); }
 
-std::string SshBackend::ssh_command(const Host& host) const {
+std::string SshBackend::remote_shell(const Host& host) const {
   return parts_->targets.ssh_command(host);
 }
 
 std::string SshBackend::reach_command(const Host& host) const {
-  return fmt::format("{} {} true", ssh_command(host), shell_word(host.name));
+  return fmt::format("{} {} true", remote_shell(host), shell_word(host.name));
 }
 
 }  // namespace dt::launcher

@@ -49,9 +49,7 @@ class SshBackend final : public Backend {
   /// Ends the connections to a host, as a broken network would.
   void disconnect(const Host& host) override;
   [[nodiscard]] std::string doing(const Host& host) const override;
-  /// The beginning of an `ssh` command line that connects as this backend would, without the host;
-  /// for rsync's -e.
-  [[nodiscard]] std::string ssh_command(const Host& host) const;
+  [[nodiscard]] std::string remote_shell(const Host& host) const override;
 
  private:
   struct Parts;

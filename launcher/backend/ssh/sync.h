@@ -8,7 +8,7 @@
 #include "core/base/result.h"
 #include "core/files/hosts.h"
 #include "io/semaphore.h"
-#include "launcher/backend/ssh/ssh.h"
+#include "launcher/backend/backend.h"
 
 namespace dt::launcher {
 
@@ -17,10 +17,10 @@ namespace dt::launcher {
 constexpr std::size_t kSyncs = 8;
 
 /// Copies the contents of `source` (without its .dtlaunch) into `destination` on the host: by rsync
-/// where both ends have it, else by tar over our own connection. Nothing is deleted there. The
-/// error names the host, with the end of the tool's output. A slow copy has no deadline; a silent
-/// connection ends it. `window`: of the copies at once.
-boost::asio::awaitable<Result<void>> sync_folder(SshBackend& backend,
+/// where the backend has a way for it and both ends have it, else by tar as a command of the
+/// backend's. Nothing is deleted there. The error names the host, with the end of the tool's
+/// output. A slow copy has no deadline; a silent one ends. `window`: of the copies at once.
+boost::asio::awaitable<Result<void>> sync_folder(Backend& backend,
                                                  std::shared_ptr<io::Semaphore> window, Host host,
                                                  std::string source, std::string destination);
 

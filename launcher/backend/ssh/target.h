@@ -55,7 +55,7 @@ class Targets {
   /// Sets a session's libssh options. `host_key_types`: libssh's list, the preferred first.
   [[nodiscard]] Result<void> configure(SshSession& session, const Target& target,
                                        const std::string& host_key_types) const;
-  /// See SshBackend::ssh_command.
+  /// See Backend::remote_shell.
   [[nodiscard]] std::string ssh_command(const Host& host) const;
   [[nodiscard]] const io::SshOptions& options() const { return options_; }
 

@@ -4,11 +4,13 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 
 #include "io/task_group.h"
 #include "launcher/backend/lines_stream.h"
+#include "launcher/backend/ssh/sync.h"
 #include "test/support/catch.h"
 #include "test/support/sshd.h"
 
@@ -313,6 +315,85 @@ TEST_CASE("command: options in the environment, meant for others, do not reach i
     ::unsetenv(name);
   REQUIRE(result);
   CHECK(result->out == "none none 41\n");
+}
+
+/// Brings `source` to `target` on the host; the error's message, or nothing.
+std::string sync(Client& client, const std::string& source, const std::string& target) {
+  const auto window = std::make_shared<io::Semaphore>(client.context.get_executor(), 1);
+  const auto done =
+      client.wait(launcher::sync_folder(client.backend, window, client.host, source, target));
+  return done ? "" : done.error().message;
+}
+
+TEST_CASE("command: a working folder arrives on a host as it is, without .dtlaunch", "[command]") {
+  const TempDir folder;
+  const std::string source = folder / "work";
+  std::filesystem::create_directories(source + "/it's $HOME * \n\xff/empty");
+  std::filesystem::create_directories(source + "/.dtlaunch/old");
+  run_tool({"sh", "-c",
+            "cd \"$1\" && head -c 70M /dev/urandom >-rf && : >'a  b' && ln -s -- -rf link", "sh",
+            source});
+  write_file(folder / "holds_back", kHoldsBack, 0700);
+  const InPath srun("srun", "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done; shift; exec " +
+                                (folder / "holds_back") + " host \"$@\"\n");
+  Starter slurm;
+  slurm.kind = StarterKind::kSlurm;
+  for (const Starter& starter : {slurm, rsh("sh -c 'exec {command}' {host}")}) {
+    Client client(starter);
+    const std::string target = fmt::format("{}/it's {}", folder.path(), to_text(starter.kind));
+    CHECK(sync(client, source + "/", target) == "");
+    // As long as it runs, the folder gets what has changed, and nothing goes.
+    write_file(target + "/keep", "mine");
+    write_file(source + "/a  b", "changed");
+    CHECK(sync(client, source, target) == "");
+    CHECK(read_file(target + "/keep") == "mine");
+    std::filesystem::remove(target + "/keep");
+    CHECK(run_tool({"diff", "-r", "--no-dereference", "-x", ".dtlaunch", source, target}) == "");
+    CHECK_FALSE(std::filesystem::exists(target + "/.dtlaunch"));
+    write_file(source + "/a  b", "");
+  }
+}
+
+TEST_CASE("command: why a working folder did not arrive, with the host", "[command]") {
+  using Catch::Matchers::Contains;
+  using Catch::Matchers::StartsWith;
+  const TempDir folder;
+  const std::string target = folder / "target";
+  run_tool({"sh", "-c", "mkdir $0/work && head -c 3M /dev/urandom >$0/work/big", folder.path()});
+  const auto refusal = [&](const std::string& words) {
+    Client client(rsh(words));
+    return sync(client, folder / "work", target);
+  };
+  CHECK_THAT(refusal("sh -c 'ulimit -f 1000; trap \"\" XFSZ; exec {command}' {host}"),
+             StartsWith("h1: sync: ") && Contains("big: Cannot write: File too large") ||
+                 Contains("big: Wrote only"));
+  CHECK_THAT(refusal("sh -c 'head -c 1000000 | {command}' {host}"),
+             StartsWith("h1: sync: ") && Contains("unexpected end of file"));
+  std::filesystem::create_directories(folder / "tools");
+  for (const char* name : {"mkdir", "mktemp", "rm"})
+    std::filesystem::create_symlink(std::string("/bin/") + name, folder / "tools/" + name);
+  const std::string without_tar = "env X={host} PATH=" + (folder / "tools") + " {command}";
+  CHECK_THAT(refusal(without_tar), StartsWith("h1: sync: ") && Contains("tar: not found"));
+  CHECK_THAT(refusal("sh -c 'echo \"no \033[31mpod\" >&2; exit 9' {host} {command}"),
+             StartsWith("h1: ") && Contains("no pod"));
+  write_file(folder / "file", "");
+  Client client(rsh("sh -c 'exec {command}' {host}"));
+  CHECK_THAT(sync(client, folder / "work", folder / "file/x"),
+             StartsWith("h1: sync: mkdir " + (folder / "file/x: mkdir: ")));
+  CHECK_THAT(sync(client, folder / "none", target),
+             StartsWith("h1: sync: tar -C " + (folder / "none ended with exit code 2")));
+}
+
+TEST_CASE("command: a folder that the host shares is not written over itself", "[command]") {
+  const TempDir folder;
+  write_file(folder / "data", "mine");
+  std::filesystem::create_directory_symlink(folder.path(), folder / "self");
+  Client client(rsh("sh -c 'exec {command}' {host}"));
+  const InPath tar("tar", "#!/bin/sh\necho copies >&2; exit 1\n");
+  CHECK(sync(client, folder.path(), folder / "self") == "");
+  CHECK_THAT(sync(client, folder.path(), folder / "other"), Catch::Matchers::Contains("copies"));
+  CHECK(read_file(folder / "data") == "mine");
+  CHECK(run_tool({"ls", "-A", folder.path()}) == "data\nother\nself\n");
 }
 
 }  // namespace

@@ -111,7 +111,7 @@ TEST_CASE("ssh: the config's StrictHostKeyChecking holds unless an option says o
     const auto refused = client.run(sshd.host(), "true");
     REQUIRE_FALSE(refused);
     CHECK(contains(refused.error().message, "is not in " + sshd.known_hosts()));
-    CHECK(count(client.backend.ssh_command(sshd.host()), " -o StrictHostKeyChecking=yes ") == 1);
+    CHECK(count(client.backend.remote_shell(sshd.host()), " -o StrictHostKeyChecking=yes ") == 1);
   }
   io::SshOptions options = sshd.options();
   options.known_hosts = io::HostKeyPolicy::kAcceptNew;

@@ -148,12 +148,12 @@ TEST_CASE("ssh: OpenSSH is asked with the user and port that are given, and beli
                       "/probes; false\"\n  StrictHostKeyChecking no\nHost *\n");
   Client client(sshd.options());
   const Host host{"nobody-here", "127.0.0.1", sshd.port()};
-  const std::string guess = client.backend.ssh_command(host);
+  const std::string guess = client.backend.remote_shell(host);
   CHECK(contains(guess, "StrictHostKeyChecking=no"));
   CHECK_FALSE(client.run(host, "true"));
   CHECK(probes(sshd) == fmt::format("nobody-here:{}\n", sshd.port()));
   REQUIRE(client.run(sshd.host(), "true"));
-  CHECK(contains(client.backend.ssh_command(sshd.host()), "StrictHostKeyChecking=accept-new"));
+  CHECK(contains(client.backend.remote_shell(sshd.host()), "StrictHostKeyChecking=accept-new"));
 }
 
 TEST_CASE("ssh: OpenSSH is asked again after no answer, and after one that led nowhere", "[ssh]") {
