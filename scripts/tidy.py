@@ -19,7 +19,7 @@ LIBRARIES = ("core/", "io/", "launcher/", "supervisor/", "kvstore/")
 PRODUCTION = (*LIBRARIES, "trainer/")
 
 # Those that pass a program's bytes on.
-STREAMERS = ("launcher/backend/ssh/proxy_command.cpp", "launcher/backend/ssh/sync.cpp")
+STREAMERS = ("launcher/backend/ssh/proxy_command.cpp", "launcher/backend/sync.cpp")
 # The one file that knows which variables change what squeue prints.
 SQUEUE = ("core/launch/allocation.cpp", re.compile(r"\bSQUEUE_|\bSLURM_TIME_FORMAT\b"))
 
@@ -379,7 +379,7 @@ CASES = [
     ("supervisor/hosts/x.cpp", "h.address = launcher::node_address(*node, state);", "what a host's address is"),
     ("launcher/host_address.cpp", "return node_address(*node, state);", None),
     ("launcher/check/x.cpp", "auto p = io::Subprocess::start(argv, files);", "a program is run for its output"),
-    ("launcher/backend/ssh/sync.cpp", "auto p = io::Subprocess::start(argv, files);", None),
+    ("launcher/backend/sync.cpp", "auto p = io::Subprocess::start(argv, files);", None),
     ("io/x.cpp", "Result<Subprocess> Subprocess::start(", None),
     ("launcher/x.cpp", 'unset("SQUEUE_SORT");', "variables that squeue reads"),
     ("supervisor/x.cpp", 'unset("SLURM_TIME_FORMAT");', "variables that squeue reads"),

@@ -19,7 +19,7 @@
 #include "io/stop_signals.h"
 #include "io/subprocess.h"
 #include "launcher/backend/local.h"
-#include "launcher/backend/ssh/sync.h"
+#include "launcher/backend/sync.h"
 #include "launcher/check/gate.h"
 #include "launcher/reach/host_ways.h"
 #include "supervisor/paced_loop.h"

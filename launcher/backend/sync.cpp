@@ -1,4 +1,4 @@
-#include "launcher/backend/ssh/sync.h"
+#include "launcher/backend/sync.h"
 
 #include <fcntl.h>
 #include <unistd.h>
