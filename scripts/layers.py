@@ -284,7 +284,7 @@ CASES = [
     ("kvstore/link/tcp.cpp", '#include "kvstore/server/server.h"', "may not include"),
     ("kvstore/api/c_api.cpp", '#include "kvstore/worker/client.h"', ""),
     ("supervisor/supervisor.cpp", '#include "kvstore/store.h"', "may not include"),
-    ("supervisor/volume/volume_client.cpp", '#include "supervisor/control/status.h"', "may not include"),
+    ("supervisor/volume/volume_client.cpp", '#include "supervisor/control/job_status.h"', "may not include"),
     ("launcher/agent/agent.cpp", '#include "launcher/backend/backend.h"', "may not include"),
     ("launcher/backend/ssh/ssh.h", "#include <libssh/libssh.h>", "out of headers"),
     ("trainer/module.cpp", '#include "kvstore/dtkv.h"', ""),

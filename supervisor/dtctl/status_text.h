@@ -8,7 +8,7 @@
 
 namespace dt::supervisor {
 
-/// `json`: see supervisor/control/status.h. Fields that are missing are shown as "-". kProtocol
+/// `json`: see supervisor/control/job_status.h. Fields that are missing are shown as "-". kProtocol
 /// when it is no JSON object at all. In long tables rows that say the same are folded (see
 /// folded_table.h), unless `is_whole`.
 [[nodiscard]] Result<std::string> status_text(std::string_view json, bool is_whole = false);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/job/events.h"
-#include "supervisor/control/status.h"
+#include "supervisor/control/job_status.h"
 #include "supervisor/hosts/checkpoint_keeper.h"
 #include "supervisor/hosts/host_gate.h"
 #include "supervisor/hosts/links.h"

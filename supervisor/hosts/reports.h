@@ -10,7 +10,7 @@
 #include "core/protocol/control_messages.h"
 #include "core/protocol/gpu_health.h"
 #include "supervisor/context/supervisor_context.h"
-#include "supervisor/control/status.h"
+#include "supervisor/control/job_status.h"
 #include "supervisor/hosts/links.h"
 
 namespace dt::supervisor {

@@ -1,4 +1,4 @@
-#include "supervisor/control/status.h"
+#include "supervisor/control/job_status.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
