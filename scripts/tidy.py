@@ -47,6 +47,8 @@ RULES = [
      "what a host's address is, is decided once: launcher/host_address.h"),
     (lambda p: p.startswith(PRODUCTION) and p.endswith(CPP) and not p.startswith("io/") and p not in STREAMERS, r"\bSubprocess::start\(",
      "a program is run for its output by io/program_output, which has its deadline and its words"),
+    (lambda p: re.fullmatch(r"supervisor/dtctl/(?:status|why|metrics)_text\.(?:h|cpp)", p), r"\bnlohmann\b",
+     "a key that is looked up may be misspelt: read the members of io/job/status.h"),
     (lambda p: p.startswith(("launcher/", "supervisor/")) and p.endswith(CPP), r"^(?=.*\bO_CREAT\b)(?!.*\bO_(?:EXCL|NOFOLLOW)\b)",
      "a file that is made: O_EXCL or O_NOFOLLOW on the same line, others may have put a link there"),
     # A text has been blanked: nothing follows the operator.
@@ -60,6 +62,8 @@ UNFINISHED = re.compile(r"\b(?:" + "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "
 # A version of ours. The wheel's name, which people copy, has it in documents.
 VERSIONED = re.compile(r"dt(?:launch|kv)\w*(?:-[a-z]+)?[-_]v?(\d+\.\d+\.\d+)(-py3-none-)?|find_package\(dtlaunch \d"
                        r"|^\s*version\s*=\s*[\"']\d")
+# A file of the sources, which no package has; a header that is included from an installation is none.
+SOURCE = re.compile(r"(?<![\w/])(?:core|io|launcher|supervisor|kvstore|trainer|test)/[\w/]+\.(?:h|hpp|cpp|cu|py)\b")
 CUT_NAME = re.compile(r'\bTEST_CASE\w*\(.*"[^"]*;[^"]*"')
 PLURAL = re.compile(r'"[^"]*[a-z]\(e?s\)')
 NOISE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.S)
@@ -160,6 +164,8 @@ def all_reasons(name, text, raw, version):
             yield number, "a semicolon in a test's name: CMake cuts the name there, and ctest runs nothing"
         if PLURAL.search(line) and name.endswith(CPP + (".py",)) and not name.startswith("test/"):
             yield number, "a number and its noun agree: count_text()"
+        if name.startswith("packaging/man/") and SOURCE.search(line):
+            yield number, "a manual page names no file of the sources: no package has them"
         if "flush=True" in line and name.startswith(SHOWN):
             yield number, "flush=True: dtlaunch sets PYTHONUNBUFFERED, and people copy what stands here"
         for found in VERSIONED.finditer(line):
@@ -384,6 +390,12 @@ CASES = [
     ("launcher/x.cpp", 'unset("SQUEUE_SORT");', "variables that squeue reads"),
     ("supervisor/x.cpp", 'unset("SLURM_TIME_FORMAT");', "variables that squeue reads"),
     ("core/launch/allocation.cpp", 'name.starts_with("SQUEUE_")', None),
+    ("supervisor/dtctl/why_text.cpp", "using nlohmann::json;", "a key that is looked up"),
+    ("supervisor/dtctl/metrics_text.h", "/// JSON.\n#pragma once\n#include <nlohmann/json.hpp>", "a key that is looked up"),
+    ("supervisor/dtctl/status_text.cpp", "// Without nlohmann's\nconst auto at = text.find(name);", None),
+    ("supervisor/dtctl/condition.cpp", "using nlohmann::json;", None),
+    ("packaging/man/x.1", "prints what supervisor/control/status.h describes", "a manual page names no file"),
+    ("packaging/man/x.3", "#include <dtlaunch/kvstore/dtkv.h> ~/.config/io/x", None),
     ("core/x.h", "#pragma once", "a header begins with a comment"),
     ("test/x.hpp", "\n/// What it is.\n#pragma once", "a header begins with a comment"),
     ("core/x.h", "/// What it is.\n#pragma once", None),

@@ -434,45 +434,43 @@ class Loop final : public Supervisor {
 
   [[nodiscard]] double uptime_s() const { return seconds(io::steady_now() - started_); }
 
-  [[nodiscard]] VolumeFacts volume_facts() const {
-    const VolumeClient::Waiting waiting = volume_.waiting();
-    return {.stalled_s = seconds(volume_.stalled_for()),
-            .dropped_bytes = volume_.dropped_bytes(),
-            .queue_length = waiting.requests + waiting.appends,
-            .queue_bytes = waiting.output_bytes,
-            .queue_age_s = seconds(waiting.age),
-            .lock_doubtful_s = seconds(lock_watch_.doubtful_for())};
-  }
-
   [[nodiscard]] std::string status() const {
     const Time at = io::steady_now();
     const double own = uptime_s();
     const JournalRoom& room = decisions_.room();
     const auto began = io::job_began(spec_.job);
     const double wall_s = static_cast<double>(io::wall_now()) / 1e9;
-    return status_json(
-        {.spec = spec_,
-         .job = *shell_.job,
-         .processes = hosts_.processes(),
-         .hosts = hosts_.notes(),
-         .term = shell_.term.value,
-         .stopping = end_.has_value(),
-         .now = room.job_time(at),
-         .pulse_now = at,
-         .uptime_s = began ? std::max(own, wall_s - static_cast<double>(*began)) : own,
-         .supervisor_s = own,
-         .file_refusal = host_worker_->state().refusal(),
-         .journal_waits_s = seconds(room.waited(at)),
-         .journal_trouble = room.is_out() ? room.why() : files_.journal().shortage(),
-         .volume = volume_facts(),
-         .foreign_log = files_.foreign_log(),
-         .pulse = pulse_,
-         .kept_out = control_.kept_out(),
-         .fleet = fleet_.status(),
-         .reach = [this](const Host& host) -> HostReach {
-           const HostLink& h = hosts_.links().at(host);
-           return {h.link && h.link->up(), backend_->doing(host), h.reach_command};
-         }});
+    io::Status known;
+    known.term = shell_.term.value;
+    known.uptime_s = began ? std::max(own, wall_s - static_cast<double>(*began)) : own;
+    known.supervisor_s = own;
+    known.log_foreign = files_.foreign_log();
+    known.fleet = fleet_.status();
+    known.journal = {seconds(room.waited(at)),
+                     room.is_out() ? room.why() : files_.journal().shortage()};
+    const VolumeClient::Waiting waiting = volume_.waiting();
+    known.volume = {.stalled_s = seconds(volume_.stalled_for()),
+                    .queue_age_s = seconds(waiting.age),
+                    .lock_doubtful_s = seconds(lock_watch_.doubtful_for()),
+                    .dropped_bytes = volume_.dropped_bytes(),
+                    .queue_length = waiting.requests + waiting.appends,
+                    .queue_bytes = waiting.output_bytes};
+    const auto reach = [this](const Host& host) -> HostReach {
+      const HostLink& h = hosts_.links().at(host);
+      return {h.link && h.link->up(), backend_->doing(host), h.reach_command};
+    };
+    return status_json({.spec = spec_,
+                        .job = *shell_.job,
+                        .processes = hosts_.processes(),
+                        .hosts = hosts_.notes(),
+                        .stopping = end_.has_value(),
+                        .now = room.job_time(at),
+                        .pulse_now = at,
+                        .file_refusal = host_worker_->state().refusal(),
+                        .pulse = pulse_,
+                        .kept_out = control_.kept_out(),
+                        .reach = reach},
+                       std::move(known));
   }
 
   awaitable<std::string> answer(ControlAsk ask) {

@@ -1,7 +1,7 @@
 /// The protocol on a job's control socket between dtlaunch or dtctl and the supervisor. Messages
 /// are frames; requests and replies contain JSON, for people and scripts.
 ///
-///     {"op":"status"}                  -> the status object (see supervisor/control/job_status.h)
+///     {"op":"status"}                  -> the status (io/job/status.h)
 ///     {"op":"stop","force":false,"why":"Ctrl-C"} -> {"ok":true}; the job ends, JobEnded follows
 ///     {"op":"add","host":"h","slots":1} / {"op":"remove","host":"h"} -> edits host_worker;
 ///                                         {"ok":true,"note":"why nothing joins yet"} where so

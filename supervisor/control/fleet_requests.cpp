@@ -207,9 +207,9 @@ awaitable<void> FleetDesk::let_go() {
   co_await over_.async_wait(io::tok);
 }
 
-json FleetDesk::status() const {
-  if (text_.empty() && trouble_.empty()) return nullptr;
-  return {{"text", text_}, {"trouble", trouble_}};
+std::optional<io::FleetStatus> FleetDesk::status() const {
+  if (text_.empty() && trouble_.empty()) return std::nullopt;
+  return io::FleetStatus{text_, trouble_};
 }
 
 }  // namespace dt::supervisor

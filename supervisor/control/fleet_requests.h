@@ -3,11 +3,12 @@
 /// no state of it but what dtfleet reported last.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
 #include "core/base/time.h"
 #include "io/asio.h"
+#include "io/job/status.h"
 #include "supervisor/context/supervisor_context.h"
 #include "supervisor/control/changes.h"
 #include "supervisor/control/control_request.h"
@@ -34,8 +35,7 @@ class FleetDesk {
   /// case.
   io::awaitable<void> let_go();
 
-  /// For status: {"text","trouble"}, or null.
-  [[nodiscard]] nlohmann::json status() const;
+  [[nodiscard]] std::optional<io::FleetStatus> status() const;
 
  private:
   void start();

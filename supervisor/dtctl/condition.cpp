@@ -10,7 +10,8 @@
 #include <utility>
 
 #include "core/base/number.h"
-#include "supervisor/dtctl/status_items.h"
+#include "io/job/status_fields.h"
+#include "io/spelling.h"
 
 namespace dt::supervisor {
 namespace {
@@ -54,6 +55,15 @@ std::string in_upper_case(std::string_view text) {
 
 bool is_number(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
+}
+
+/// A text as it is, a list with commas, anything else in JSON.
+std::string text_of(const json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_array()) return value.dump(-1, ' ', false, json::error_handler_t::replace);
+  std::string out;
+  for (const json& item : value) out += (out.empty() ? "" : ",") + text_of(item);
+  return out;
 }
 
 }  // namespace
@@ -163,7 +173,7 @@ class Condition::Reader {
   /// .field[filter,...].field...
   Result<void> fields() {
     constexpr std::string_view kEnds = ".[=!<>~ \t";
-    while (rest_.starts_with('.')) {
+    for (std::string at; rest_.starts_with('.');) {
       rest_.remove_prefix(1);
       Step step;
       const std::size_t end = std::min(rest_.find_first_of(kEnds), rest_.size());
@@ -177,9 +187,38 @@ class Condition::Reader {
           return refuse("what stands in [] was expected to be FIELD=VALUE or FIELD!=VALUE");
         rest_.remove_prefix(close + 1);
       }
+      if (auto known = check(step, at); !known) return known;
       out_.path_.push_back(std::move(step));
     }
     return {};
+  }
+
+  /// Goes from `at` to its fields; refuses a step that the rows of the status do not have.
+  Result<void> check(const Step& step, std::string& at) const {
+    const bool is_count = step.field == "length" && at.find("[]") != at.npos;
+    if (is_count) at += "length.";
+    auto known = is_count ? Result<void>() : enter(step.field, at);
+    if (known && !step.filters.empty() && !at.ends_with("[]."))
+      return refuse(fmt::format("{} is no list, of which [] selects items", step.field));
+    for (const Filter& filter : step.filters)
+      if (std::string item = at; known) known = enter(filter.field, item);
+    return known;
+  }
+  /// `at` is empty, or a path as StatusPath has it with a dot behind it.
+  Result<void> enter(std::string_view name, std::string& at) const {
+    std::vector<std::string> names;
+    for (const io::StatusPath& field : io::status_paths()) {
+      if (!field.path.starts_with(at)) continue;
+      const std::string rest = field.path.substr(at.size());
+      names.push_back(rest.substr(0, rest.find_first_of(".[")));
+      if (names.back() != name && names.back() != "*") continue;
+      at += rest.substr(0, rest.find('.')) + ".";
+      return {};
+    }
+    const auto meant = io::nearest_name(name, names);
+    return refuse(fmt::format("the status has no {}{}; {}", at, name,
+                              meant ? fmt::format("did you mean {}?", *meant)
+                                    : "dtctl status --json shows it, and dtctl(1) explains it"));
   }
 
   static bool filters(std::string_view text, std::vector<Filter>& into) {
@@ -256,13 +295,10 @@ std::vector<json> Condition::select(const json& from, const Step& step) {
   return {std::move(passed)};
 }
 
-Result<void> Condition::see_status(const json& status) {
-  if (subject_ != Subject::kStatus) return {};
+void Condition::see_status(const json& status) {
+  if (subject_ != Subject::kStatus) return;
   now_.reset();
-  if (!status.is_object()) return {};
-  if (!status.contains(path_.front().field))
-    return fail(ErrorKind::kInvalid, "\"{}\": the status has no {}; dtctl status --json shows it",
-                text_, path_.front().field);
+  if (!status.is_object()) return;
   json at = status;
   for (const Step& step : path_) {
     if (at.is_array() && step.field == "length") {
@@ -281,7 +317,6 @@ Result<void> Condition::see_status(const json& status) {
     at = std::move(next);
   }
   now_ = text_of(at);
-  return {};
 }
 
 void Condition::see_event(const std::string& line) {

@@ -36,12 +36,11 @@ namespace dt::supervisor {
 /// One condition and its last observed value. Reads nothing itself.
 class Condition {
  public:
-  /// kInvalid, with valid alternatives.
+  /// kInvalid, with valid alternatives; also if it names a field that no status has.
   [[nodiscard]] static Result<Condition> parse(std::string_view text);
 
-  /// The job's status, or null while no supervisor answers. kInvalid if the condition names a field
-  /// that no status has.
-  [[nodiscard]] Result<void> see_status(const nlohmann::json& status);
+  /// The job's status, or null while no supervisor answers.
+  void see_status(const nlohmann::json& status);
   /// An event of the job: its line in events.jsonl. Each once.
   void see_event(const std::string& line);
   /// The job has ended.

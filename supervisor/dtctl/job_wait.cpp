@@ -51,7 +51,7 @@ class JobWait {
       if (cancelled.cancelled() != io::asio::cancellation_type::none)
         co_return fail(ErrorKind::kClosed, "cancelled");
       // Its supervisor has just ended, has died, or is not there yet.
-      static_cast<void>(see_status(nullptr));
+      see_status(nullptr);
       co_await io::sleep_for(kLook);
     }
   }
@@ -79,7 +79,7 @@ class JobWait {
   }
 
   Waited ended(const io::JobPointer& job) {
-    static_cast<void>(see_status(nullptr));
+    see_status(nullptr);
     if (counts_events_) read_events(kAllEvents);
     for (Condition& c : options_.conditions) c.see_end(job.ended->exit_code);
     if (all_hold()) return {};
@@ -88,10 +88,8 @@ class JobWait {
                         job_dir_, job.ended->exit_code, job.ended->message, missing())};
   }
 
-  [[nodiscard]] Result<void> see_status(const json& status) {
-    for (Condition& c : options_.conditions)
-      if (auto seen = c.see_status(status); !seen) return seen;
-    return {};
+  void see_status(const json& status) {
+    for (Condition& c : options_.conditions) c.see_status(status);
   }
 
   /// Until the conditions hold; nothing when the supervisor answers no more.
@@ -113,8 +111,7 @@ class JobWait {
       if (!status) co_return std::nullopt;
       // One that is just starting refuses, and has no status yet.
       if (status->value("ok", true)) {
-        if (auto seen = see_status(*status); !seen)
-          co_return Waited{kExitUsage, seen.error().message};
+        see_status(*status);
         if (all_hold()) co_return Waited{};
       }
       co_await io::sleep_for(can_tell ? Duration(kPause) : Duration(kLook));

@@ -25,8 +25,7 @@ inline constexpr int kExitNoJob = 3;  ///< No job is running there, or it ended 
 inline constexpr int kExitLate = 4;   ///< Not in time.
 
 struct Waited {
-  /// kExitOk: all conditions held. kExitUsage: one of them names a field that no status has.
-  int exit_code = 0;
+  int exit_code = 0;     ///< kExitOk: all conditions held.
   std::string why = {};  ///< They did not hold.
 };
 

@@ -10,6 +10,7 @@
 #include "io/asio.h"
 #include "io/descriptor_limit.h"
 #include "io/flags.h"
+#include "io/job/status_fields.h"
 #include "io/spelling.h"
 #include "supervisor/dtctl/clean.h"
 #include "supervisor/dtctl/commands.h"
@@ -155,6 +156,15 @@ std::string manual() {
   return out;
 }
 
+/// The fields of the status as roff.
+std::string status_manual() {
+  std::string out;
+  for (const io::StatusPath& field : io::status_paths())
+    out += fmt::format(".TP\n\\fB{}\\fR\n{}\n", field.path,
+                       boost::replace_all_copy(std::string(field.text), "-", "\\-"));
+  return out;
+}
+
 /// Of the job folder.
 std::shared_ptr<io::VolumeQuestion> volume_of(const Arguments& args, const io::Given& given) {
   const std::string folder = absolute_folder(args.job_dir);
@@ -205,6 +215,7 @@ int run(const io::Words& words) {
   const io::Flags flags = {{"Options", command.flags}, common[0]};
   auto given = io::parse(own, flags, before->words);
   if (!given) return io::refuse(program(), given.error());
+  if (given->has("manual") && command.run == status) return print(status_manual());
   if (const auto text = io::answer(own, flags, *given)) return print(*text);
   given->values.merge(before->values);
   if (before->has("job-dir")) throw Usage{"--job-dir is given twice"};

@@ -1,22 +1,15 @@
 #include "supervisor/dtctl/why_text.h"
 
-#include <nlohmann/json.hpp>
-#include <optional>
 #include <vector>
 
 #include "core/base/quantity.h"
+#include "core/base/time.h"
+#include "io/job/status_fields.h"
 #include "supervisor/dtctl/file_tail.h"
-#include "supervisor/dtctl/status_items.h"
+#include "supervisor/dtctl/status_text.h"
 
 namespace dt::supervisor {
 namespace {
-
-using nlohmann::json;
-
-std::string text(const json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
 
 bool is_named(const std::string& written, const Host& wanted) {
   if (written == to_string(wanted)) return true;
@@ -26,18 +19,18 @@ bool is_named(const std::string& written, const Host& wanted) {
 }
 
 /// The host's entry in status.
-Result<json> find_host(const json& status, const Host& wanted) {
-  std::vector<json> found;
+Result<io::HostStatus> find_host(const io::Status& status, const Host& wanted) {
+  std::vector<io::HostStatus> found;
   std::string known;
-  for (json& h : items(status, "hosts")) {
-    known += (known.empty() ? "" : ", ") + text(h, "host");
-    if (is_named(text(h, "host"), wanted)) found.push_back(std::move(h));
+  for (const io::HostStatus& h : status.hosts) {
+    known += (known.empty() ? "" : ", ") + h.host;
+    if (is_named(h.host, wanted)) found.push_back(h);
   }
   if (found.size() > 1)
     return fail(ErrorKind::kInvalid, "{} is the name of several hosts: {}", wanted, known);
   if (found.empty())
     return fail(ErrorKind::kInvalid, "the job knows no host {}: {}. It knows {}", wanted,
-                status.value("elastic", true)
+                status.elastic.value_or(true)
                     ? "either its line was not accepted yet (dtctl status says why), or it was "
                       "removed"
                     : "it was started without --elastic-training-enabled, and nothing joins it",
@@ -46,11 +39,10 @@ Result<json> find_host(const json& status, const Host& wanted) {
 }
 
 /// How to make the failed check pass.
-std::string advice(const json& entry) {
-  const std::string check = text(entry, "check");
-  const std::string host = text(entry, "host");
+std::string advice(const io::HostStatus& host) {
+  const std::string& check = host.check;
   if (check == "reach") {
-    const std::string command = text(entry, "reach_command");
+    const std::string command = host.reach_command.value_or("");
     return "To pass: this machine has to reach it and start an agent there." +
            (command.empty() ? "" : " Try what dtlaunch does:\n  " + command);
   }
@@ -62,7 +54,7 @@ std::string advice(const json& entry) {
     return fmt::format(
         "To pass: --prepare-data has to exit with 0 there. Its whole output: dtctl logs "
         "prepare-{}",
-        host);
+        host.host);
   if (check == "start")
     return "To pass: the command has to come to its first epoch boundary there, within "
            "--start-timeout. Its whole output: dtctl logs WORKER";
@@ -72,33 +64,29 @@ std::string advice(const json& entry) {
 }
 
 /// The state of the host itself.
-std::string host_state(const json& host) {
-  const std::string link = text(host, "link");
+std::string host_state(const io::HostStatus& host) {
+  const auto& [link, life] = std::tie(host.link, host.life);
   if (link == "attaching") return "it is being reached";
   if (link == "none")
-    return text(host, "check") == "reach" && !text(host, "why").empty()
-               ? "it could not be reached"
-               : "no agent of this job is there";
-  const std::string life = text(host, "life");
+    return host.check == "reach" && !host.why.empty() ? "it could not be reached"
+                                                      : "no agent of this job is there";
   const std::string silent = life == "suspect" ? ", which is silent"
                              : life == "lost"  ? ", which has been silent so long that it is lost"
                                                : "";
   return (link == "up" ? "connected to its agent" : "cut off from its agent") + silent;
 }
 
-std::string next_step(const json& host) {
-  const auto cooling = host.find("cooling_until_s");
-  if (host.value("given_up", false))
+std::string next_step(const io::HostStatus& host) {
+  if (host.given_up)
     return "It is given up: it has used up --max-restarts. Remove its line from host_worker and "
            "add it again to try afresh.\n";
-  if (cooling != host.end() && cooling->is_number())
-    return fmt::format("Next try: number {:.0f}, in {:.1f} s.\n", number(host, "attempts") + 1,
-                       cooling->get<double>());
-  return "";
+  if (!host.cooling_until_s) return "";
+  return fmt::format("Next try: number {}, in {:.1f} s.\n", host.attempts.value_or(0) + 1,
+                     *host.cooling_until_s);
 }
 
-std::string worker_line(const json& worker) {
-  const std::string state = text(worker, "state");
+std::string worker_line(const io::WorkerStatus& worker) {
+  const std::string& state = worker.state;
   const std::string what =
       state == "SEEN"        ? "waits for the next try of its host"
       : state == "PREPARING" ? "its host is being reached, or its check runs or is waited for"
@@ -107,69 +95,62 @@ std::string worker_line(const json& worker) {
       : state == "MEMBER"    ? "a member"
       : state == "LEAVING"   ? "leaves at the next epoch, or has been released"
                              : "being stopped";
-  std::string line = fmt::format("worker {:.0f}: {} ({})", number(worker, "id"), state, what);
-  if (const std::string why = text(worker, "why"); !why.empty()) line += "; " + why;
-  if (const std::string slowest = text(worker, "slowest"); !slowest.empty()) line += "; " + slowest;
+  std::string line = fmt::format("worker {}: {} ({})", worker.id.value_or(0), state, what);
+  if (!worker.why.empty()) line += "; " + worker.why;
+  if (const std::string slow = worker.slowest.value_or(""); !slow.empty()) line += "; " + slow;
   if (const std::string stall = stall_text(worker, 3); !stall.empty()) line += "; " + stall;
-  if (const auto waits = worker.find("waits"); waits != worker.end() && waits->is_object())
-    line += fmt::format("; it waits {}, and all others wait, too ({})", text(*waits, "text"),
-                        duration_text(number(*waits, "for_s")));
+  if (worker.waits)
+    line += fmt::format("; it waits {}, and all others wait, too ({})", worker.waits->text,
+                        duration_text(worker.waits->for_s.value_or(0)));
   return line + "\n";
 }
 
 }  // namespace
 
 Result<std::string> why_text(std::string_view status_json, const Host& wanted) {
-  const json status = json::parse(status_json, nullptr, false);
-  if (!status.is_object()) return fail(ErrorKind::kProtocol, "the supervisor's status is no JSON");
-  const auto host = find_host(status, wanted);
-  if (!host) return tl::unexpected(host.error());
-  const std::string name = text(*host, "host");
-  const double count = number(*host, "wanted");
+  const auto status = io::status_from(status_json);
+  if (!status) return tl::unexpected(status.error());
+  const auto found = find_host(*status, wanted);
+  if (!found) return tl::unexpected(found.error());
+  const io::HostStatus& host = *found;
+  const std::uint64_t count = host.wanted.value_or(0);
+  const std::uint64_t beyond = host.beyond_limit.value_or(0);
+  const std::uint64_t empty = host.empty_places.value_or(0);
   std::string out =
-      fmt::format("{}: {} wanted, {}\n", name,
-                  count_text(static_cast<std::uint64_t>(count), "worker"), host_state(*host));
-  const double beyond = number(*host, "beyond_limit");
+      fmt::format("{}: {} wanted, {}\n", host.host, count_text(count, "worker"), host_state(host));
   if (beyond > 0)
     out += fmt::format(
-        "{:.0f} more that host_worker asks for is beyond --max-workers {:.0f}: hosts that the file "
+        "{} more that host_worker asks for is beyond --max-workers {}: hosts that the file "
         "names first come first. It starts when others go.\n",
-        beyond, number(status, "max_workers"));
-  if (const auto leaving = host->find("leaving"); leaving != host->end() && leaving->is_object()) {
-    const bool has_deadline = leaving->contains("in_s") && leaving->at("in_s").is_number();
+        beyond, status->max_workers.value_or(0));
+  if (const auto& leaving = host.leaving) {
     const std::string when =
-        has_deadline ? fmt::format("it goes away in {}, ", duration_text(number(*leaving, "in_s")))
-                     : "";
+        leaving->in_s ? fmt::format("it goes away in {}, ", duration_text(*leaving->in_s)) : "";
     out += fmt::format("LEAVING: {}{} ({}). It stays by: dtctl leave {} --cancel\n", when,
-                       text(*leaving, "text"), text(*leaving, "why"), name);
-  } else if (number(*host, "empty_places") > 0) {
-    out += fmt::format(
-        "empty: {}. To fill: dtctl add {}\n",
-        count_text(static_cast<std::uint64_t>(number(*host, "empty_places")), "place"), name);
+                       leaving->text, leaving->why, host.host);
+  } else if (empty > 0) {
+    out += fmt::format("empty: {}. To fill: dtctl add {}\n", count_text(empty, "place"), host.host);
   } else if (count == 0 && beyond == 0) {
     out += "host_worker does not ask for it: it is let go.\n";
   }
   std::size_t there = 0;
-  for (const json& worker : items(status, "workers")) {
-    if (text(worker, "host") != name) continue;
+  for (const io::WorkerStatus& worker : status->workers) {
+    if (worker.host != host.host) continue;
     ++there;
     out += worker_line(worker);
   }
-  const std::string why = text(*host, "why");
-  const std::string not_open = text(status, "not_open");
-  if (!why.empty()) out += fmt::format("Last failure: {}\n", why);
-  if (const std::string death = text(*host, "last_death"); !death.empty() && death != why)
-    out +=
-        fmt::format("Started again since {}: {}\n", death,
-                    count_text(static_cast<std::uint64_t>(number(*host, "restarts")), "restart"));
-  out += next_step(*host);
-  const std::string hint = advice(*host);
-  if (!why.empty() && !hint.empty()) out += hint + "\n";
-  if (static_cast<double>(there) < count && why.empty())
-    out += not_open.empty() ? "Its worker is about to be started.\n" : not_open + ".\n";
-  const std::string waiting = text(status, "waiting");
-  if (!waiting.empty())
-    out += (restarts_group(status) ? "" : "The next boundary waits: ") + waiting + "\n";
+  if (!host.why.empty()) out += fmt::format("Last failure: {}\n", host.why);
+  if (!host.last_death.empty() && host.last_death != host.why)
+    out += fmt::format("Started again since {}: {}\n", host.last_death,
+                       count_text(host.restarts.value_or(0), "restart"));
+  out += next_step(host);
+  const std::string hint = advice(host);
+  if (!host.why.empty() && !hint.empty()) out += hint + "\n";
+  if (there < count && host.why.empty())
+    out += status->not_open.empty() ? "Its worker is about to be started.\n"
+                                    : status->not_open + ".\n";
+  if (!status->waiting.empty())
+    out += (restarts_group(*status) ? "" : "The next boundary waits: ") + status->waiting + "\n";
   return screen_text(out);
 }
 

@@ -33,6 +33,8 @@ done
 manual_is_whole dtgpucheck 1
 manual_is_whole dtsupervisor 8
 manual_is_whole dtfleet 8
+gzip -dc "$T/prefix/share/man/man1/dtctl.1.gz" | sed -nE 's/^\\fB(.*)\\fR$/status.\1/p' >"$T/fields"
+[ -z "$(grep -vxFf "$T/fields" "$DT_SOURCE/test/contracts/status.txt")" ] || fail "dtctl.1 lacks a field of the status"
 
 # A user's program is built against the installation, with pkg-config if available and with CMake.
 # A sanitized library requires a sanitized user.

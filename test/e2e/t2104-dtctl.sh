@@ -15,9 +15,9 @@ expect_status 0
 run late dtctl wait 'epoch<0' --timeout 300ms
 expect_status 4
 expect_output late 'waited in vain for epoch<0 \(now [0-9]+\)'
-run typo dtctl wait .epcoh=1
+run typo dtctl wait '.servers[id=0].sate=listening'
 expect_status 2
-expect_output typo 'the status has no epcoh'
+expect_output typo 'the status has no servers\[\].sate; did you mean state\?'
 changed 'ADDED localhost'
 members 0,1
 # An option of another command is refused before anything is done.
