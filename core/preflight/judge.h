@@ -35,7 +35,7 @@ struct Remark {
 struct Verdict {
   std::vector<Host> hosts;
   std::vector<std::array<Mark, kRows.size()>> marks;  ///< Of each host.
-  std::vector<Speed> speeds;    ///< Of each host's better pair; 0 B/s: it has none.
+  std::vector<Speed> speeds;    ///< A host's, by its better pair; 0 B/s without one.
   std::vector<Remark> remarks;  ///< By rows, then by hosts.
 
   [[nodiscard]] bool has_failed(std::size_t host) const;

@@ -35,8 +35,8 @@ struct StatusField {
   double scale = 1;                ///< From the field's unit to the metric's.
 };
 
-/// Of a host with which the job has nothing to do yet, or a driver that does not answer, little is
-/// told.
+/// The JSON omits most fields of a host that the job has not used, and of a GPU driver that does
+/// not answer.
 inline bool is_known(const HostStatus& host) { return host.attempts.has_value(); }
 inline bool is_known(const GpuStatus& gpu) { return gpu.index.has_value(); }
 inline bool has_command(const HostStatus& host) { return host.reach_command.has_value(); }
@@ -81,7 +81,7 @@ DT_ROWS(StallStatus,
     DT_ROW(process, "What it does, by its kernel."))
 DT_ROWS(WaitStatus,
     DT_ROW(for_s, "For how long."),
-    DT_ROW(text, "Where, and for whom."))
+    DT_ROW(text, "In what the worker waits, and for which workers."))
 DT_ROWS(WorkerStatus,
     DT_ROW(id, "The worker's id."),
     DT_ROW(rank, "A member's rank."),
@@ -163,7 +163,7 @@ DT_ROWS(GpuStatus,
     DT_ROW_IF(is_known, held_back, "Why its clocks are reduced: NVML's bits."))
 DT_ROWS(StandstillStatus,
     DT_ROW(for_s, "For how long."),
-    DT_ROW(text, "Who waits for whom."),
+    DT_ROW(text, "In what each worker waits, and for which workers."),
     DT_ROW(ends_in_s, "In how long the job ends (--hang-timeout)."))
 DT_ROWS(GoodputStatus,
     DT_ROW(share, "Share of the members' time that was not lost.", "goodput_ratio"),

@@ -19,7 +19,7 @@ namespace dt::launcher {
 struct PlacementWish {
   std::string launcher;         ///< The value of --launcher; empty: not given.
   std::string list;             ///< What errors call the list of hosts; empty: there is none.
-  std::vector<HostLine> lines;  ///< Of the list.
+  std::vector<HostLine> lines;  ///< What the list names.
 };
 
 /// What is asked of the world, and may take half a minute; allocation_probe.h has the real one.

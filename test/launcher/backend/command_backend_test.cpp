@@ -379,10 +379,10 @@ TEST_CASE("command: why a working folder did not arrive, with the host", "[comma
   using Catch::Matchers::StartsWith;
   const TempDir folder;
   const std::string target = folder / "target";
-  run_tool({"sh", "-c", "mkdir $0/work && head -c 3M /dev/urandom >$0/work/big", folder.path()});
+  run_tool({"sh", "-c", "mkdir $0/from && head -c 3M /dev/urandom >$0/from/big", folder.path()});
   const auto refusal = [&](const std::string& words) {
     Client client(rsh(words));
-    return sync(client, folder / "work", target);
+    return sync(client, folder / "from", target);
   };
   CHECK_THAT(refusal("sh -c 'ulimit -f 1000; trap \"\" XFSZ; exec {command}' {host}"),
              StartsWith("h1: sync: ") && Contains("big: ") &&
@@ -398,7 +398,7 @@ TEST_CASE("command: why a working folder did not arrive, with the host", "[comma
              StartsWith("h1: ") && Contains("no pod"));
   write_file(folder / "file", "");
   Client client(rsh("sh -c 'exec {command}' {host}"));
-  CHECK_THAT(sync(client, folder / "work", folder / "file/x"),
+  CHECK_THAT(sync(client, folder / "from", folder / "file/x"),
              StartsWith("h1: sync: mkdir " + (folder / "file/x: mkdir: ")));
   CHECK_THAT(sync(client, folder / "none", target),
              StartsWith("h1: sync: tar -C " + (folder / "none ended with exit code 2")));
