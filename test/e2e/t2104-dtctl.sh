@@ -12,7 +12,7 @@ run add dtctl add localhost
 expect_status 0
 finished wait "$waiting" 60
 expect_status 0
-run late dtctl wait 'epoch<0' --timeout 300ms
+run late dtctl wait 'epoch<0' --timeout 3s
 expect_status 4
 expect_output late 'waited in vain for epoch<0 \(now [0-9]+\)'
 run typo dtctl wait '.servers[id=0].sate=listening'
