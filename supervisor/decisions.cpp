@@ -12,12 +12,12 @@ namespace dt::supervisor {
 
 void Decisions::replay(const JobOptions& options, const std::vector<Record>& records) {
   job_ = std::make_unique<Job>(options, records, now());
-  shell_.job = job_.get();
+  context_.job = job_.get();
 }
 
 void Decisions::begin() {
   pumping_ = true;  // what is posted meanwhile comes after all that the beginning asks for
-  carry_out(job_->begin(shell_.term, now()));
+  carry_out(job_->begin(context_.term, now()));
   pump();
 }
 
@@ -67,7 +67,7 @@ void Decisions::check_settled(Instant then) {
   if (!kChecks) return;
   const std::string undone = job_->unsettled(then);
   if (undone.empty()) return;
-  shell_.console.error("internal error: {}", undone);
+  context_.console.error("internal error: {}", undone);
   std::abort();
 }
 
@@ -85,10 +85,11 @@ void Decisions::carry_out(std::vector<Effect> effects) {
     if (stopped_why_) return end_unwritten(kExitInterrupted, *stopped_why_);
     std::vector<Effect> rest(std::make_move_iterator(e), std::make_move_iterator(effects.end()));
     room_.hold(std::move(rest), appended.error().message, io::steady_now());
-    shell_.note(Note{Note::Kind::kFailure, "journal_full",
-                     fmt::format("{}: nothing is decided until it can be written; training goes on "
-                                 "to the next boundary and waits there",
-                                 appended.error().message)});
+    context_.note(
+        Note{Note::Kind::kFailure, "journal_full",
+             fmt::format("{}: nothing is decided until it can be written; training goes on "
+                         "to the next boundary and waits there",
+                         appended.error().message)});
     return;
   }
 }
@@ -98,8 +99,8 @@ Result<void> Decisions::append(const Append& e) {
   auto appended = files_.journal().append(frame.type, frame.body);
   if (!appended && files_.journal().is_full()) return appended;
   if (!appended) {
-    shell_.console.error("{}: the journal cannot be written, the job stops",
-                         appended.error().message);
+    context_.console.error("{}: the journal cannot be written, the job stops",
+                           appended.error().message);
     end_unwritten(kExitFailure, appended.error().message);
     return appended;
   }
@@ -115,16 +116,17 @@ void Decisions::look_at_journal(bool is_doubtful) {
 void Decisions::look_at_room(bool is_doubtful) {
   const Time at = io::steady_now();
   if (const std::string little = room_.news(files_.journal().shortage()); !little.empty())
-    shell_.note(
+    context_.note(
         Note{Note::Kind::kFailure, "journal_room_low",
              fmt::format("{}: when that is used up, the job waits at its next boundary", little)});
   if (!room_.is_due(at) || is_doubtful) return;
   const auto appended = append(room_.first());
   if (has_failed_) return;
   if (!appended) return room_.put_off(appended.error().message, at);
-  shell_.note(Note{Note::Kind::kInfo, "journal_written",
-                   fmt::format("the journal can be written again, after {:.0f} s: the job goes on",
-                               seconds(room_.waited(at)))});
+  context_.note(
+      Note{Note::Kind::kInfo, "journal_written",
+           fmt::format("the journal can be written again, after {:.0f} s: the job goes on",
+                       seconds(room_.waited(at)))});
   pumping_ = true;
   carry_out(room_.let_go(at));
   pump();
@@ -133,7 +135,7 @@ void Decisions::look_at_room(bool is_doubtful) {
 void Decisions::look_at_size() {
   const Time begun = io::steady_now();
   const auto cut = files_.cut_journal();
-  if (!cut) return shell_.log.warn("the journal stays long: {}", cut.error().message);
+  if (!cut) return context_.log.warn("the journal stays long: {}", cut.error().message);
   if (!*cut) return;
   const double took = seconds(io::steady_now() - begun);
   Note note{Note::Kind::kMeasure, "journal_cut",
@@ -141,7 +143,7 @@ void Decisions::look_at_size() {
                         static_cast<double>((*cut)->before) / 1e6,
                         static_cast<double>((*cut)->after) / 1e6, took)};
   note.numbers.emplace_back("cut_s", took);
-  shell_.note(note);
+  context_.note(note);
 }
 
 void Decisions::end_unwritten(int exit_code, std::string why) {
@@ -152,8 +154,8 @@ void Decisions::end_unwritten(int exit_code, std::string why) {
   if (std::exchange(has_ended_, true)) return;
   Note ended{Note::Kind::kMeasure, "job_ended", why};
   ended.numbers.emplace_back("code", exit_code);
-  shell_.note(ended);
-  hooks_.carry_out(End{exit_code, std::move(why), shell_.spec.rules.stop_grace});
+  context_.note(ended);
+  hooks_.carry_out(End{exit_code, std::move(why), context_.spec.rules.stop_grace});
 }
 
 }  // namespace dt::supervisor

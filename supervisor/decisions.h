@@ -25,10 +25,10 @@ class Decisions {
     /// An event's effects are carried out. `is_change`: there may be news for clients.
     std::function<void(const JobEvent&, bool is_change)> decided;
   };
-  Decisions(Shell& shell, JobFiles& files, Hooks hooks)
-      : shell_(shell), files_(files), hooks_(std::move(hooks)) {}
+  Decisions(SupervisorContext& context, JobFiles& files, Hooks hooks)
+      : context_(context), files_(files), hooks_(std::move(hooks)) {}
 
-  /// The job as earlier terms have journalled it; the shell gets it.
+  /// The job as earlier terms have journalled it; the context gets it.
   void replay(const JobOptions& options, const std::vector<Record>& records);
   /// Begins this term.
   void begin();
@@ -57,7 +57,7 @@ class Decisions {
   /// The job ends though the journal cannot be written.
   void end_unwritten(int exit_code, std::string why);
 
-  Shell& shell_;
+  SupervisorContext& context_;
   JobFiles& files_;
   Hooks hooks_;
   std::unique_ptr<Job> job_;

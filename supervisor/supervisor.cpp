@@ -32,9 +32,9 @@
 #include "supervisor/control/control_server.h"
 #include "supervisor/control/event_log.h"
 #include "supervisor/control/fleet_requests.h"
+#include "supervisor/control/job_figures.h"
 #include "supervisor/control/job_status.h"
 #include "supervisor/control/membership_requests.h"
-#include "supervisor/control/pulse.h"
 #include "supervisor/decisions.h"
 #include "supervisor/files/job_files.h"
 #include "supervisor/files/lock_watch.h"
@@ -67,17 +67,17 @@ class Loop final : public Supervisor {
         done_(executor_, io::asio::steady_timer::time_point::max()),
         control_(executor_, {}, [this](ControlAsk ask) { return answer(std::move(ask)); }),
         console_(control_, own_log_, spec_.quiet),
-        shell_{.executor = executor_,
-               .spec = spec_,
-               .volume = volume_,
-               .tasks = group_,
-               .log = own_log_,
-               .console = console_,
-               .post = [this](JobEvent event) { post(std::move(event)); },
-               .note = [this](const Note& note) { act(note); }},
-        files_(shell_, {.is_new = !options_.resume,
-                        .by_force = options_.take_over,
-                        .journal_limit = options_.journal_limit}),
+        context_{.executor = executor_,
+                 .spec = spec_,
+                 .volume = volume_,
+                 .tasks = group_,
+                 .log = own_log_,
+                 .console = console_,
+                 .post = [this](JobEvent event) { post(std::move(event)); },
+                 .note = [this](const Note& note) { act(note); }},
+        files_(context_, {.is_new = !options_.resume,
+                          .by_force = options_.take_over,
+                          .journal_limit = options_.journal_limit}),
         event_log_(console_, [this](const std::string& line) { files_.add_event(line); }),
         changes_(executor_),
         output_(
@@ -93,17 +93,17 @@ class Loop final : public Supervisor {
             [this](const Host& host, const OutputRoom& room) {
               return hosts_.links().send(host, room);
             }),
-        hosts_(shell_, *backend_, options_.sync, output_, pulse_),
-        membership_(shell_),
-        fleet_(shell_) {
+        hosts_(context_, *backend_, options_.sync, output_, figures_),
+        membership_(context_),
+        fleet_(context_) {
     hosts_.links().on_outranked = [this](const Host& host, Term term) {
       give_folder_up(fmt::format("{} says that a supervisor of term {} has taken {} over", host,
                                  term, spec_.job_dir));
     };
     lock_watch_.on_taken = [this](const std::string& why) { give_folder_up(why); };
     output_.lead = [this]() -> std::optional<WorkerId> {
-      if (!shell_.job || shell_.job->boundary().contributors().empty()) return std::nullopt;
-      return shell_.job->boundary().contributors().front();
+      if (!context_.job || context_.job->boundary().contributors().empty()) return std::nullopt;
+      return context_.job->boundary().contributors().front();
     };
     output_.on_lead_alone = [this] {
       console_.info(
@@ -165,7 +165,7 @@ class Loop final : public Supervisor {
     decisions_.begin();
     if (options_.resume)
       act(Note{Note::Kind::kInfo, "supervisor_back",
-               fmt::format("the job has a supervisor again, its number {}", shell_.term)});
+               fmt::format("the job has a supervisor again, its number {}", context_.term)});
     if (options_.owned && is_heard) group_.spawn(expect_owner());
     if (options_.owned && !is_heard) stop("the dtlaunch that owns the job is gone");
     if (!end_) co_await done_.async_wait(io::tok);
@@ -235,7 +235,7 @@ class Loop final : public Supervisor {
     if (options_.resume) {
       // The list in force is the journal's; a file with the same content is no event.
       accepted.clear();
-      for (const HostSlots& s : shell_.job->membership().file())
+      for (const HostSlots& s : context_.job->membership().file())
         accepted.insert(accepted.end(), s.slots, s.host);
     }
     const auto on_change = [this](FileWatchResult result) {
@@ -257,7 +257,7 @@ class Loop final : public Supervisor {
   /// Notes changes that an earlier term has journalled and not noted.
   void note_past_changes(const KnownEvents& noted) {
     if (noted.bytes == kAnySize) return;
-    for (const PastChange& past : shell_.job->past_changes()) {
+    for (const PastChange& past : context_.job->past_changes()) {
       const LogLine& line = *past.note.line;
       if (noted.log_lines.count(line.seq) == 0)
         event_log_.tell(past.note, {line.wall_ns, past.generation, past.epoch, past.rank});
@@ -303,13 +303,13 @@ class Loop final : public Supervisor {
     constexpr int kOften = 10;
     for (int lines = 0;; ++lines) {
       co_await io::sleep_for(options_.heartbeat * (lines < kOften ? 1 : kOften));
-      if (!end_) console_.info("{}", pulse_.line(*shell_.job, io::steady_now(), uptime_s()));
+      if (!end_) console_.info("{}", figures_.line(*context_.job, io::steady_now(), uptime_s()));
     }
   }
 
   /// Reports the share of the members' time that was not lost, and the causes of the rest.
   void note_goodput() {
-    const Goodput time = shell_.job->goodput();
+    const Goodput time = context_.job->goodput();
     if (!time.share()) return;
     Note note{Note::Kind::kInfo, "goodput", "goodput: " + time.summary()};
     note.numbers.emplace_back("goodput", *time.share());
@@ -367,8 +367,8 @@ class Loop final : public Supervisor {
   void decided(const JobEvent& event, bool is_change) {
     const Time at = io::steady_now();
     if (std::holds_alternative<NoticeGiven>(event)) fleet_.look();
-    pulse_.look(*shell_.job, at);
-    if (const auto news = pulse_.news(*shell_.job, at)) act(*news);
+    figures_.look(*context_.job, at);
+    if (const auto news = figures_.news(*context_.job, at)) act(*news);
     if (is_change) changes_.note();
   }
 
@@ -400,13 +400,13 @@ class Loop final : public Supervisor {
 
   void act(const Note& e) {
     EventLog::Place place{e.line ? e.line->wall_ns : io::wall_now()};
-    if (shell_.job) {
-      const Boundary& view = shell_.job->boundary();
+    if (context_.job) {
+      const Boundary& view = context_.job->boundary();
       place.generation = view.generation();
       place.epoch = view.epoch();
       if (e.worker) place.rank = view.rank_of(*e.worker);
     }
-    pulse_.told(e);
+    figures_.told(e);
     event_log_.tell(e, place);
     if (e.what == "worker_ended") show_end_of(e);
     changes_.note();
@@ -418,7 +418,7 @@ class Loop final : public Supervisor {
     const auto has_failed = [](const auto& number) {
       return number.first == "code" && number.second != 0;
     };
-    if (ended.worker && !shell_.job->group_stops() &&
+    if (ended.worker && !context_.job->group_stops() &&
         std::any_of(ended.numbers.begin(), ended.numbers.end(), has_failed))
       output_.show_end_of(*ended.worker);
   }
@@ -441,7 +441,7 @@ class Loop final : public Supervisor {
     const auto began = io::job_began(spec_.job);
     const double wall_s = static_cast<double>(io::wall_now()) / 1e9;
     io::Status known;
-    known.term = shell_.term.value;
+    known.term = context_.term.value;
     known.uptime_s = began ? std::max(own, wall_s - static_cast<double>(*began)) : own;
     known.supervisor_s = own;
     known.log_foreign = files_.foreign_log();
@@ -460,14 +460,14 @@ class Loop final : public Supervisor {
       return {h.link && h.link->up(), backend_->doing(host), h.reach_command};
     };
     return status_json({.spec = spec_,
-                        .job = *shell_.job,
+                        .job = *context_.job,
                         .processes = hosts_.processes(),
                         .hosts = hosts_.notes(),
                         .stopping = end_.has_value(),
                         .now = room.job_time(at),
-                        .pulse_now = at,
+                        .figures_now = at,
                         .file_refusal = host_worker_->state().refusal(),
-                        .pulse = pulse_,
+                        .figures = figures_,
                         .kept_out = control_.kept_out(),
                         .reach = reach},
                        std::move(known));
@@ -481,7 +481,7 @@ class Loop final : public Supervisor {
         stop(ask.why);
       co_return nlohmann::json{{"ok", true}}.dump();
     }
-    if (!shell_.job) co_return error_reply("the supervisor is starting: try again");
+    if (!context_.job) co_return error_reply("the supervisor is starting: try again");
     if (ask.op == Op::kStatus) co_return status();
     if (ask.op == Op::kChanges) {
       const std::uint64_t number = co_await changes_.after(ask.from, kLongestWait);
@@ -499,7 +499,7 @@ class Loop final : public Supervisor {
     if (!edited) co_return error_reply(edited.error().message);
     host_worker_->nudge();
     nlohmann::json reply{{"ok", true}};
-    const std::string why_not = not_open(*shell_.job, spec_, uptime_s());
+    const std::string why_not = not_open(*context_.job, spec_, uptime_s());
     if (!why_not.empty()) reply["note"] = why_not;
     co_return reply.dump();
   }
@@ -514,23 +514,23 @@ class Loop final : public Supervisor {
   io::asio::steady_timer done_;
   ControlServer control_;
   ConsoleLog console_;
-  Shell shell_;
+  SupervisorContext context_;
 
   JobFiles files_;
-  LockWatch lock_watch_{shell_, files_};
+  LockWatch lock_watch_{context_, files_};
   Decisions decisions_{
-      shell_,
+      context_,
       files_,
       {.carry_out = [this](const Effect& effect) { carry_out(effect); },
        .decided = [this](const JobEvent& event, bool is_change) { decided(event, is_change); }}};
   EventLog event_log_;
   Changes changes_;
-  Pulse pulse_;
+  JobFigures figures_;
   ProcessOutput output_;
   OutputDelay output_delay_;
   JobHosts hosts_;
-  MembershipDesk membership_;
-  FleetDesk fleet_;
+  MembershipRequests membership_;
+  FleetRequests fleet_;
   std::optional<HostWorker> host_worker_;
 
   std::optional<End> end_;

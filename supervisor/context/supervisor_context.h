@@ -22,7 +22,7 @@ namespace dt::supervisor {
 
 class VolumeClient;
 
-struct Shell {
+struct SupervisorContext {
   const boost::asio::any_io_executor& executor;  ///< A copy that outlives this struct.
   const io::JobSpec& spec;
   VolumeClient& volume;

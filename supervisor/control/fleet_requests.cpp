@@ -62,33 +62,33 @@ json order_facts(const io::JobSpec& spec) {
 
 }  // namespace
 
-FleetDesk::FleetDesk(Shell& shell)
-    : shell_(shell),
-      looks_(shell.executor),
-      over_(shell.executor, io::asio::steady_timer::time_point::max()) {}
+FleetRequests::FleetRequests(SupervisorContext& context)
+    : context_(context),
+      looks_(context.executor),
+      over_(context.executor, io::asio::steady_timer::time_point::max()) {}
 
-void FleetDesk::resume() {
-  if (shell_.spec.elastic && !io::is_local(shell_.spec) && io::in_path("squeue")) start();
+void FleetRequests::resume() {
+  if (context_.spec.elastic && !io::is_local(context_.spec) && io::in_path("squeue")) start();
 }
 
-void FleetDesk::start() {
+void FleetRequests::start() {
   grown_at_ = io::steady_now();
   may_rest_ = false;
   looks_.note();
   if (is_kept_) return;
   is_kept_ = true;
-  shell_.tasks.spawn(keep());
+  context_.tasks.spawn(keep());
 }
 
-awaitable<void> FleetDesk::keep() {
+awaitable<void> FleetRequests::keep() {
   launcher::ChildProgram program;
   program.path = (io::program_folder() / "dtfleet").string();
-  program.argv = {"dtfleet", "--job-dir", shell_.spec.job_dir, "slurm"};
+  program.argv = {"dtfleet", "--job-dir", context_.spec.job_dir, "slurm"};
   Duration delay = kFirstDelay;
   for (;;) {
     const Time begun = io::steady_now();
     const bool is_last = lets_go_;
-    auto stream = launcher::child_stream(shell_.executor, program);
+    auto stream = launcher::child_stream(context_.executor, program);
     std::string why = stream ? std::string() : stream.error().message;
     if (stream) {
       std::array<char, 4096> piece{};
@@ -105,8 +105,8 @@ awaitable<void> FleetDesk::keep() {
     if (is_last) break;
     if (io::steady_now() - begun > kMostDelay) delay = kFirstDelay;
     trouble_ = why;
-    shell_.note(Note{Note::Kind::kFailure, "fleet_failed",
-                     fmt::format("{}; it is started again in {:.0f} s", why, seconds(delay))});
+    context_.note(Note{Note::Kind::kFailure, "fleet_failed",
+                       fmt::format("{}; it is started again in {:.0f} s", why, seconds(delay))});
     co_await looks_.after(looks_.number(), delay);
     delay = std::min(2 * delay, kMostDelay);
   }
@@ -116,19 +116,19 @@ awaitable<void> FleetDesk::keep() {
   over_.cancel();
 }
 
-std::string FleetDesk::grow(const ControlAsk& ask) {
-  const io::JobSpec& spec = shell_.spec;
+std::string FleetRequests::grow(const ControlAsk& ask) {
+  const io::JobSpec& spec = context_.spec;
   if (!spec.elastic)
     return error_reply("the job was started without --elastic-training-enabled: nothing joins it");
   if (io::is_local(spec))
     return error_reply(
         "the job's hosts are all this machine: a job with -H, or inside of an allocation, can "
         "grow");
-  if (lets_go_ || shell_.job->ending()) return error_reply("the job is ending");
+  if (lets_go_ || context_.job->ending()) return error_reply("the job is ending");
   if (!io::in_path("squeue") || !io::in_path("srun"))
     return error_reply(
         "the job's supervisor has no squeue and srun in its PATH (Debian's package slurm-client)");
-  const Membership& membership = shell_.job->membership();
+  const Membership& membership = context_.job->membership();
   const std::uint64_t most = membership.limits().most;
   const std::uint64_t present = wanted_by(membership) + ask.asked;
   if (most > 0 && present + ask.slots > most)
@@ -141,7 +141,7 @@ std::string FleetDesk::grow(const ControlAsk& ask) {
   return dump(reply);
 }
 
-awaitable<std::string> FleetDesk::answer(ControlAsk ask) {
+awaitable<std::string> FleetRequests::answer(ControlAsk ask) {
   if (ask.report) {
     const json report = json::parse(*ask.report, nullptr, false);
     if (report.is_object()) {
@@ -149,7 +149,7 @@ awaitable<std::string> FleetDesk::answer(ControlAsk ask) {
       trouble_ = report.value("trouble", "");
       for (const json& news : report.value("news", json::array()))
         if (news.is_string())
-          shell_.note(Note{Note::Kind::kInfo, "fleet", news.get<std::string>()});
+          context_.note(Note{Note::Kind::kInfo, "fleet", news.get<std::string>()});
     }
   }
   const Duration wait =
@@ -160,24 +160,24 @@ awaitable<std::string> FleetDesk::answer(ControlAsk ask) {
   co_return wish(number);
 }
 
-std::string FleetDesk::wish(std::uint64_t number) const {
-  const io::JobSpec& spec = shell_.spec;
-  const Membership& membership = shell_.job->membership();
+std::string FleetRequests::wish(std::uint64_t number) const {
+  const io::JobSpec& spec = context_.spec;
+  const Membership& membership = context_.job->membership();
   json hosts = json::object();
   const auto of = [&](const Host& host) -> json* {
     if (!host.user.empty() || host.port != 0) return nullptr;
     json& entry = hosts[host.name];
     if (!entry.is_null()) return &entry;
-    const auto& all = shell_.job->hosts().all();
+    const auto& all = context_.job->hosts().all();
     const auto known = all.find(host);
     entry = {{"in_file", 0},
              {"empty", membership.empty_places(host)},
              {"is_running", membership.anyone_runs_on(host)},
              {"is_given_up", known != all.end() && known->second.given_up},
              {"is_leaving",
-              shell_.job->notices().of_hosts().contains(host) || membership.has_departed(host)},
+              context_.job->notices().of_hosts().contains(host) || membership.has_departed(host)},
              {"needs_holder",
-              membership.base_count(host) == 0 && needs_holder(spec, *shell_.job, host)}};
+              membership.base_count(host) == 0 && needs_holder(spec, *context_.job, host)}};
     return &entry;
   };
   std::uint32_t lines = 0;
@@ -199,7 +199,7 @@ std::string FleetDesk::wish(std::uint64_t number) const {
   return dump(reply);
 }
 
-awaitable<void> FleetDesk::let_go() {
+awaitable<void> FleetRequests::let_go() {
   lets_go_ = true;
   looks_.note();
   if (!is_kept_) co_return;
@@ -207,7 +207,7 @@ awaitable<void> FleetDesk::let_go() {
   co_await over_.async_wait(io::tok);
 }
 
-std::optional<io::FleetStatus> FleetDesk::status() const {
+std::optional<io::FleetStatus> FleetRequests::status() const {
   if (text_.empty() && trouble_.empty()) return std::nullopt;
   return io::FleetStatus{text_, trouble_};
 }

@@ -15,10 +15,10 @@
 
 namespace dt::supervisor {
 
-/// One thread. The shell outlives it.
-class FleetDesk {
+/// One thread. The context outlives it.
+class FleetRequests {
  public:
-  explicit FleetDesk(Shell& shell);
+  explicit FleetRequests(SupervisorContext& context);
 
   /// An earlier supervisor of this job may have had holders: dtfleet looks, and ends if there are
   /// none.
@@ -42,7 +42,7 @@ class FleetDesk {
   io::awaitable<void> keep();
   [[nodiscard]] std::string wish(std::uint64_t number) const;
 
-  Shell& shell_;
+  SupervisorContext& context_;
   Changes looks_;
   bool is_kept_ = false;         ///< keep() runs.
   bool lets_go_ = false;         ///< The job has ended.

@@ -63,7 +63,7 @@ awaitable<Result<void>> HostWorkerEditor::edit(Edit edit, std::string host, std:
   if (wanted->empty()) co_return fail(ErrorKind::kInvalid, "\"{}\" names no host", host);
   auto text = co_await read();
   if (!text) co_return tl::unexpected(text.error());
-  auto lines = with_known_ways(*wanted, shell_.spec.known_hosts);
+  auto lines = with_known_ways(*wanted, context_.spec.known_hosts);
   if (edit == Edit::kAddUnlessThere) {
     std::erase_if(lines, [&](const HostLine& line) { return names(*text, line.host); });
     if (lines.empty()) co_return Result<void>();
@@ -72,12 +72,12 @@ awaitable<Result<void>> HostWorkerEditor::edit(Edit edit, std::string host, std:
   if (!edited) co_return edited;
   if (auto good = parse_hosts(*text, "host_worker"); !good)
     co_return tl::unexpected(good.error().at("host_worker would not be in force"));
-  auto written = co_await shell_.volume.rewrite(shell_.path("host_worker"), std::move(*text));
+  auto written = co_await context_.volume.rewrite(context_.path("host_worker"), std::move(*text));
   co_return written;
 }
 
 awaitable<Result<std::string>> HostWorkerEditor::read() {
-  auto text = co_await shell_.volume.read(shell_.path("host_worker"));
+  auto text = co_await context_.volume.read(context_.path("host_worker"));
   if (!text) co_return tl::unexpected(text.error());
   auto lines = parse_hosts(text->value_or(""), "host_worker");
   if (!lines) co_return tl::unexpected(lines.error());
@@ -86,7 +86,7 @@ awaitable<Result<std::string>> HostWorkerEditor::read() {
     co_return fail(ErrorKind::kInvalid,
                    "{} names no host and is not in force: write the list there that dtctl status "
                    "shows, and try again",
-                   shell_.path("host_worker"));
+                   context_.path("host_worker"));
   co_return std::move(**text);
 }
 
@@ -96,8 +96,8 @@ Result<void> HostWorkerEditor::add(std::string& text, const std::vector<HostLine
   for (const HostLine& line : lines) {
     std::uint32_t count = line.slots.value_or(slots);
     // Places whose workers have left by themselves come first: their lines are there.
-    const std::uint32_t empty = std::min(count, shell_.job->membership().empty_places(line.host));
-    if (empty > 0) shell_.post(PlacesAsked{line.host, empty});
+    const std::uint32_t empty = std::min(count, context_.job->membership().empty_places(line.host));
+    if (empty > 0) context_.post(PlacesAsked{line.host, empty});
     count -= empty;
     if (count == 0) continue;
     added += count;
@@ -110,8 +110,8 @@ Result<void> HostWorkerEditor::add(std::string& text, const std::vector<HostLine
 
 Result<void> HostWorkerEditor::remove(std::string& text, const std::vector<HostLine>& lines) const {
   for (const HostLine& line : lines) {
-    const auto base = shell_.job->membership().base_count(line.host);
-    const std::uint32_t removed = remove_host(text, line.host, shell_.spec.known_hosts);
+    const auto base = context_.job->membership().base_count(line.host);
+    const std::uint32_t removed = remove_host(text, line.host, context_.spec.known_hosts);
     if (base > 0 && removed <= base)
       return fail(ErrorKind::kInvalid, "{} is a host of the initial launch: its workers stay",
                   line.host);

@@ -17,7 +17,7 @@ namespace dt::supervisor {
 /// One thread. Everything given outlives it.
 class HostWorkerEditor {
  public:
-  explicit HostWorkerEditor(Shell& shell) : shell_(shell) {}
+  explicit HostWorkerEditor(SupervisorContext& context) : context_(context) {}
 
   enum class Edit { kAdd, kAddUnlessThere, kRemove };
   /// `host` may name several in the hosts file's grammar; `slots` where a name has none. One edit
@@ -31,8 +31,8 @@ class HostWorkerEditor {
                                  std::uint32_t slots, const std::string& asked);
   [[nodiscard]] Result<void> remove(std::string& text, const std::vector<HostLine>& lines) const;
 
-  Shell& shell_;
-  std::shared_ptr<io::Semaphore> turn_ = std::make_shared<io::Semaphore>(shell_.executor, 1);
+  SupervisorContext& context_;
+  std::shared_ptr<io::Semaphore> turn_ = std::make_shared<io::Semaphore>(context_.executor, 1);
 };
 
 }  // namespace dt::supervisor

@@ -12,7 +12,7 @@
 #include "core/job/stragglers.h"
 #include "core/protocol/gpu_health.h"
 #include "io/job/status_fields.h"
-#include "supervisor/control/pulse.h"
+#include "supervisor/control/job_figures.h"
 
 namespace dt::supervisor {
 namespace {
@@ -96,16 +96,16 @@ std::vector<io::GpuStatus> gpus_status(const StatusInput& in) {
 }
 
 io::PulseStatus pulse_status(const StatusInput& in, double uptime_s) {
-  const Pulse::Crossings& crossings = in.pulse.crossings();
-  return {.text = in.pulse.line(in.job, in.pulse_now, uptime_s),
-          .epoch_s = in.pulse.epoch_s(),
-          .boundary_age_s = in.pulse.boundary_age_s(in.pulse_now),
-          .checkpoint_age_s = in.pulse.checkpoint_age_s(in.pulse_now),
+  const JobFigures::Crossings& crossings = in.figures.crossings();
+  return {.text = in.figures.line(in.job, in.figures_now, uptime_s),
+          .epoch_s = in.figures.epoch_s(),
+          .boundary_age_s = in.figures.boundary_age_s(in.figures_now),
+          .checkpoint_age_s = in.figures.checkpoint_age_s(in.figures_now),
           .boundaries_s = seconds(crossings.all),
           .last_boundary_s =
               crossings.count > 0 ? io::MaybeNumber(seconds(crossings.last)) : std::nullopt,
-          .restarts = in.pulse.restarts(),
-          .checkpoints = in.pulse.checkpoints(),
+          .restarts = in.figures.restarts(),
+          .checkpoints = in.figures.checkpoints(),
           .boundaries = crossings.count};
 }
 
@@ -130,7 +130,7 @@ bool shows_standstill(const Stragglers& stragglers) {
 std::optional<io::ProgressStatus> progress_of(const StatusInput& in, WorkerId id) {
   const ProcessId process{Role::kWorker, id.value};
   const auto* at = in.job.stragglers().hang_watch().position(id);
-  const auto figures = in.pulse.of(process).figures;
+  const auto figures = in.figures.of(process).figures;
   if (!at && !figures) return std::nullopt;
   io::ProgressStatus out;
   if (at) {
@@ -141,7 +141,7 @@ std::optional<io::ProgressStatus> progress_of(const StatusInput& in, WorkerId id
   if (figures) {
     if (figures->steps_in_epoch > 0) out.steps_in_epoch = figures->steps_in_epoch;
     out.samples_total = figures->samples;
-    out.samples_per_s = in.pulse.samples_per_s(process, in.pulse_now);
+    out.samples_per_s = in.figures.samples_per_s(process, in.figures_now);
   }
   return out;
 }
@@ -150,7 +150,7 @@ io::WorkerStatus worker_status(const StatusInput& in, WorkerId id, const Worker&
                                bool leaves_next) {
   const ProcessId process{Role::kWorker, id.value};
   const ProcessNotes& notes = notes_of(in, process);
-  const Pulse::Process seen = in.pulse.of(process);
+  const JobFigures::Process seen = in.figures.of(process);
   const Stragglers& stragglers = in.job.stragglers();
   io::WorkerStatus out;
   out.id = id.value;
@@ -167,18 +167,18 @@ io::WorkerStatus worker_status(const StatusInput& in, WorkerId id, const Worker&
   out.leaves_next = leaves_next;
   out.opened = w.opened;
   out.steps_per_s = seen.steps_per_s;
-  out.output_age_s = age(seen.output_at, in.pulse_now);
+  out.output_age_s = age(seen.output_at, in.figures_now);
   out.progress = progress_of(in, id);
   out.gpus = gpus_of(in, w.host, id);
   if (seen.figures) {
     out.waited_s = static_cast<double>(seen.figures->waited_ns) / 1e9;
     for (const auto& [key, value] : seen.figures->values) out.values[key] = value;
   }
-  if (const Pace::Share* share = in.pulse.pace().of(id)) {
+  if (const Pace::Share* share = in.figures.pace().of(id)) {
     out.own_step_s = seconds(share->own);
     out.waits_share = share->waits;
   }
-  if (const auto& slowest = in.pulse.pace().slowest(); slowest && slowest->worker == id)
+  if (const auto& slowest = in.figures.pace().slowest(); slowest && slowest->worker == id)
     out.slowest = slowest->text();
   const auto& stalls = stragglers.stalls();
   if (const auto s = stalls.find(id); s != stalls.end() && s->second.lasted > Duration{})
@@ -219,7 +219,7 @@ std::vector<io::ServerStatus> servers_status(const StatusInput& in) {
     out.push_back({.id = id.value,
                    .port = s.port,
                    .pid = notes.pid,
-                   .resident_bytes = in.pulse.of({Role::kServer, id.value}).resident,
+                   .resident_bytes = in.figures.of({Role::kServer, id.value}).resident,
                    .host = to_string(s.host),
                    .state = s.address.empty() ? "starting"
                             : silence         ? "silent"
@@ -320,7 +320,7 @@ std::vector<io::KeptOutStatus> kept_out_status(const StatusInput& in) {
 }
 
 std::optional<io::BalanceStatus> balance_of(const StatusInput& in) {
-  const Pace& pace = in.pulse.pace();
+  const Pace& pace = in.figures.pace();
   if (!pace.balance()) return std::nullopt;
   std::string text = fmt::format("{:.0f} %", *pace.balance() * 100);
   const Worker* slow = pace.slowest() ? in.job.membership().find(pace.slowest()->worker) : nullptr;

@@ -20,7 +20,7 @@ class Job;
 
 namespace dt::supervisor {
 
-class Pulse;
+class JobFigures;
 
 /// The supervisor's notes on a process, besides the machine's state.
 struct ProcessNotes {
@@ -53,10 +53,10 @@ struct StatusInput {
   const std::map<ProcessId, ProcessNotes>& processes;
   const std::map<Host, HostNotes>& hosts;
   bool stopping = false;
-  Time now;        ///< The job's.
-  Time pulse_now;  ///< The pulse's time, which runs while the job's time stands still.
+  Time now;          ///< The job's.
+  Time figures_now;  ///< The time of `figures`, which runs while the job's time stands still.
   std::optional<std::string> file_refusal;
-  const Pulse& pulse;
+  const JobFigures& figures;
   KeptOut kept_out;  ///< By the control socket.
   std::function<HostReach(const Host&)> reach;
 };

@@ -13,10 +13,10 @@
 
 namespace dt::supervisor {
 
-/// One thread. The shell outlives it.
-class MembershipDesk {
+/// One thread. The context outlives it.
+class MembershipRequests {
  public:
-  explicit MembershipDesk(Shell& shell) : shell_(shell), editor_(shell) {}
+  explicit MembershipRequests(SupervisorContext& context) : context_(context), editor_(context) {}
 
   /// The reply.
   std::string leave(const ControlAsk& ask);
@@ -29,7 +29,7 @@ class MembershipDesk {
   /// Why the notice cannot be taken; empty: it can.
   [[nodiscard]] std::string objection(const ControlAsk& ask, const std::optional<Host>& host) const;
 
-  Shell& shell_;
+  SupervisorContext& context_;
   HostWorkerEditor editor_;
 };
 

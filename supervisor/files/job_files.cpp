@@ -77,20 +77,20 @@ std::function<void(const Error&)> warns(io::Log& log, const char* file) {
 
 }  // namespace
 
-JobFiles::JobFiles(Shell& shell, Mode mode)
-    : shell_(shell),
+JobFiles::JobFiles(SupervisorContext& context, Mode mode)
+    : context_(context),
       mode_(mode),
       cut_from_(mode.journal_limit),
-      events_(shell.volume, io::events_file(shell.spec.job_dir, shell.spec.job),
-              shell.spec.elastic ? std::optional(shell.path("events.jsonl")) : std::nullopt),
-      change_log_(shell.volume, io::job_files_dir(shell.spec) + "/host_worker_log",
-                  shell.path("host_worker_log")),
-      usual_deadline_(shell.volume.deadline()) {}
+      events_(context.volume, io::events_file(context.spec.job_dir, context.spec.job),
+              context.spec.elastic ? std::optional(context.path("events.jsonl")) : std::nullopt),
+      change_log_(context.volume, io::job_files_dir(context.spec) + "/host_worker_log",
+                  context.path("host_worker_log")),
+      usual_deadline_(context.volume.deadline()) {}
 
 // ---------------------------------------------------------------- open
 
 awaitable<Result<std::vector<Record>>> JobFiles::open_state() {
-  auto made = io::make_private_dir(shell_.spec.state_dir);
+  auto made = io::make_private_dir(context_.spec.state_dir);
   if (!made) co_return tl::unexpected(made.error());
   auto frames = co_await open_journal();
   if (!frames) co_return tl::unexpected(frames.error());
@@ -108,15 +108,15 @@ awaitable<Result<std::vector<Record>>> JobFiles::open_state() {
     if (const auto* t = std::get_if<TermBegan>(&*record)) last = t->term;
     records.push_back(std::move(*record));
   }
-  shell_.term = last.next();
-  auto secret = job_secret(shell_.spec.state_dir + "/secret");
+  context_.term = last.next();
+  auto secret = job_secret(context_.spec.state_dir + "/secret");
   if (!secret) co_return tl::unexpected(secret.error());
-  shell_.secret = std::move(*secret);
+  context_.secret = std::move(*secret);
   co_return records;
 }
 
 awaitable<Result<std::vector<wire::Frame>>> JobFiles::open_journal() {
-  const std::string path = shell_.spec.state_dir + "/journal";
+  const std::string path = context_.spec.state_dir + "/journal";
   std::vector<wire::Frame> frames;
   auto journal = JournalFile::open(path, frames);
   for (const Time until = io::steady_now() + kPredecessor;
@@ -131,78 +131,79 @@ awaitable<Result<std::vector<wire::Frame>>> JobFiles::open_journal() {
 }
 
 awaitable<Result<void>> JobFiles::take_lock() {
-  if (!mode_.is_new) shell_.volume.set_deadline(kStallAtResume);
-  io::LockHolder me = io::this_process(shell_.spec.job);
-  auto locked = co_await take_job_lock(shell_.volume, shell_.spec.job_dir, me, mode_.by_force);
+  if (!mode_.is_new) context_.volume.set_deadline(kStallAtResume);
+  io::LockHolder me = io::this_process(context_.spec.job);
+  auto locked = co_await take_job_lock(context_.volume, context_.spec.job_dir, me, mode_.by_force);
   is_refused_ = !locked && locked.error().kind == ErrorKind::kDenied;
   if (!locked) co_return tl::unexpected(locked.error());
-  shell_.volume.write_only_with(lock_path(shell_.spec.job_dir), to_json(me),
-                                io::job_files_dir(shell_.spec));
+  context_.volume.write_only_with(lock_path(context_.spec.job_dir), to_json(me),
+                                  io::job_files_dir(context_.spec));
   lock_.emplace(std::move(me));
   if (*locked) {
-    shell_.log.warn("{} is taken over; a supervisor that still has it is given time to notice",
-                    shell_.spec.job_dir);
+    context_.log.warn("{} is taken over; a supervisor that still has it is given time to notice",
+                      context_.spec.job_dir);
     co_await io::sleep_for(kDoubtAfter + kLockLook);
   }
   co_return Result<void>();
 }
 
 awaitable<Result<KnownEvents>> JobFiles::open_volume(const std::vector<Record>& records) {
-  master_address_ = io::is_local(shell_.spec) ? "127.0.0.1" : own_address(shell_.executor);
+  master_address_ = io::is_local(context_.spec) ? "127.0.0.1" : own_address(context_.executor);
   if (mode_.is_new) {
     auto files = co_await make_files();
     if (!files) co_return tl::unexpected(files.error());
   }
-  auto on_error = warns(shell_.console, "events.jsonl");
-  auto known = co_await events_.open(mode_.is_new, shell_.log, std::move(on_error));
+  auto on_error = warns(context_.console, "events.jsonl");
+  auto known = co_await events_.open(mode_.is_new, context_.log, std::move(on_error));
   if (!known) co_return known;
-  auto logs = co_await shell_.volume.make_dirs(io::job_files_dir(shell_.spec) + "/logs");
+  auto logs = co_await context_.volume.make_dirs(io::job_files_dir(context_.spec) + "/logs");
   if (!logs) co_return tl::unexpected(logs.error());
   auto pointed = co_await write_pointer(nullptr);
   if (!pointed) co_return tl::unexpected(pointed.error());
-  shell_.volume.set_deadline(usual_deadline_);
+  context_.volume.set_deadline(usual_deadline_);
 
-  if (shell_.spec.elastic) change_log_.add(log_lines(records));
-  change_log_.on_error = warns(shell_.console, "host_worker_log");
+  if (context_.spec.elastic) change_log_.add(log_lines(records));
+  change_log_.on_error = warns(context_.console, "host_worker_log");
   change_log_.on_foreign = [this](const std::string& moved) {
-    shell_.note(Note{Note::Kind::kFailure, "log_changed",
-                     fmt::format("others have changed host_worker_log: what they left is {}, and "
-                                 "it is written anew",
-                                 moved)});
+    context_.note(Note{Note::Kind::kFailure, "log_changed",
+                       fmt::format("others have changed host_worker_log: what they left is {}, and "
+                                   "it is written anew",
+                                   moved)});
   };
-  journal_copy_.emplace(shell_.volume, io::journal_copy_file(shell_.spec),
+  journal_copy_.emplace(context_.volume, io::journal_copy_file(context_.spec),
                         std::move(journal_bytes_));
-  journal_copy_->on_error = warns(shell_.log, "the journal's copy");
+  journal_copy_->on_error = warns(context_.log, "the journal's copy");
   co_return known;
 }
 
 awaitable<Result<void>> JobFiles::make_files() {
-  const io::JobSpec& spec = shell_.spec;
-  auto moved = co_await set_old_files_aside(shell_.volume, spec.job_dir, spec.job);
+  const io::JobSpec& spec = context_.spec;
+  auto moved = co_await set_old_files_aside(context_.volume, spec.job_dir, spec.job);
   if (!moved) co_return tl::unexpected(moved.error());
-  auto dirs = co_await shell_.volume.make_dirs(io::job_files_dir(spec));
+  auto dirs = co_await context_.volume.make_dirs(io::job_files_dir(spec));
   if (!dirs) co_return dirs;
-  auto written = co_await shell_.volume.replace(io::job_files_dir(spec) + "/spec.json",
-                                                io::to_json_without_values(spec) + "\n", 0600);
+  auto written = co_await context_.volume.replace(io::job_files_dir(spec) + "/spec.json",
+                                                  io::to_json_without_values(spec) + "\n", 0600);
   if (!written || !spec.elastic) co_return written;
   // What the watch has not accepted yet joins as if it was written a moment later.
   const std::string hosts = format_host_worker(spec.workers) + format_host_worker(spec.added);
-  auto workers = co_await shell_.volume.replace(shell_.path("host_worker"), hosts);
+  auto workers = co_await context_.volume.replace(context_.path("host_worker"), hosts);
   if (!workers) co_return workers;
-  shell_.console.info("Created worker host file {}", shell_.path("host_worker"));
+  context_.console.info("Created worker host file {}", context_.path("host_worker"));
   auto log = co_await change_log_.catch_up();
-  if (log) shell_.console.info("Created worker host log file {}", shell_.path("host_worker_log"));
+  if (log)
+    context_.console.info("Created worker host log file {}", context_.path("host_worker_log"));
   co_return log;
 }
 
 awaitable<Result<void>> JobFiles::write_pointer(const End* end) {
-  const io::JobSpec& spec = shell_.spec;
+  const io::JobSpec& spec = context_.spec;
   nlohmann::json pointer{
       {"job", spec.job},       {"master", master_address_},   {"pid", ::getpid()},
       {"socket", spec.socket}, {"state_dir", spec.state_dir}, {"ended", nullptr}};
   if (end) pointer["ended"] = {{"exit_code", end->exit_code}, {"message", end->message}};
   auto written =
-      co_await shell_.volume.replace(io::pointer_file(spec.job_dir), pointer.dump() + "\n");
+      co_await context_.volume.replace(io::pointer_file(spec.job_dir), pointer.dump() + "\n");
   co_return written;
 }
 
@@ -210,19 +211,19 @@ awaitable<Result<void>> JobFiles::write_pointer(const End* end) {
 
 awaitable<void> JobFiles::point_here() {
   const auto written = co_await write_pointer(nullptr);
-  if (!written) shell_.log.warn("{}", written.error().message);
+  if (!written) context_.log.warn("{}", written.error().message);
 }
 
 void JobFiles::run() {
-  shell_.tasks.spawn(change_log_.run());
-  for (EventsFile& file : events_.files()) shell_.tasks.spawn(file.run());
-  shell_.tasks.spawn(journal_copy_->run());
+  context_.tasks.spawn(change_log_.run());
+  for (EventsFile& file : events_.files()) context_.tasks.spawn(file.run());
+  context_.tasks.spawn(journal_copy_->run());
 }
 
 void JobFiles::journalled(const Record& record, const wire::Frame& frame) {
   ++records_;
   journal_copy_->add(journal::append_bytes(frame.type, frame.body));
-  if (shell_.spec.elastic) change_log_.add(log_lines({record}));
+  if (context_.spec.elastic) change_log_.add(log_lines({record}));
 }
 
 Result<std::optional<JobFiles::Cut>> JobFiles::cut_journal() {
@@ -257,7 +258,7 @@ Result<std::optional<JobFiles::Cut>> JobFiles::cut_journal() {
 }
 
 awaitable<Result<std::optional<io::LockHolder>>> JobFiles::other_holder() {
-  auto holder = co_await job_lock_holder(shell_.volume, shell_.spec.job_dir);
+  auto holder = co_await job_lock_holder(context_.volume, context_.spec.job_dir);
   if (holder && *holder == lock_) holder->reset();
   co_return holder;
 }
@@ -267,27 +268,27 @@ awaitable<Result<std::optional<io::LockHolder>>> JobFiles::other_holder() {
 awaitable<void> JobFiles::close(const End& end, bool is_over) {
   const Time until = io::steady_now() + kLastLines;
   std::error_code ignored;
-  std::filesystem::remove_all(io::programs_dir(shell_.spec), ignored);
-  if (shell_.spec.elastic) change_log_.look();
+  std::filesystem::remove_all(io::programs_dir(context_.spec), ignored);
+  if (context_.spec.elastic) change_log_.look();
   if (!co_await change_log_.finish(kLastLines))
-    shell_.console.warn("{} lacks its last lines: it cannot be written",
-                        shell_.path("host_worker_log"));
+    context_.console.warn("{} lacks its last lines: it cannot be written",
+                          context_.path("host_worker_log"));
   if (!co_await events_.finish(until - io::steady_now()))
-    shell_.console.warn("{} lacks its last lines: it cannot be written", events_.path());
+    context_.console.warn("{} lacks its last lines: it cannot be written", events_.path());
   static_cast<void>(co_await journal_copy_->finish(until - io::steady_now()));
-  const bool is_written = co_await shell_.volume.drain(kLastLines);
-  const bool answers = is_written || shell_.volume.stalled_for() < kSlowRequest;
+  const bool is_written = co_await context_.volume.drain(kLastLines);
+  const bool answers = is_written || context_.volume.stalled_for() < kSlowRequest;
   if (answers) {
     if (is_over) static_cast<void>(co_await write_pointer(&end));
     co_await drop_lock();
   }
   if (!is_written)
-    shell_.console.warn("the shared volume {}: logs in {} may lack their end",
-                        answers ? "is too slow" : "does not answer", shell_.spec.job_dir);
+    context_.console.warn("the shared volume {}: logs in {} may lack their end",
+                          answers ? "is too slow" : "does not answer", context_.spec.job_dir);
 }
 
 awaitable<void> JobFiles::drop_lock() {
-  static_cast<void>(co_await drop_job_lock(shell_.volume, shell_.spec.job_dir, *lock_));
+  static_cast<void>(co_await drop_job_lock(context_.volume, context_.spec.job_dir, *lock_));
 }
 
 }  // namespace dt::supervisor

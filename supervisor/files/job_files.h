@@ -18,7 +18,7 @@
 
 namespace dt::supervisor {
 
-/// One thread. `shell` outlives it. open_state(), then open_volume(), then run().
+/// One thread. `context` outlives it. open_state(), then open_volume(), then run().
 class JobFiles {
  public:
   static constexpr std::uint64_t kJournalLimit = std::uint64_t{64} << 20;
@@ -30,9 +30,9 @@ class JobFiles {
     bool by_force = false;  ///< The lock is taken from a supervisor of which nothing can be seen.
     std::uint64_t journal_limit = kJournalLimit;  ///< Bytes of a journal that is not cut.
   };
-  JobFiles(Shell& shell, Mode mode);
+  JobFiles(SupervisorContext& context, Mode mode);
 
-  /// Opens the journal and takes the folder's lock; the shell gets term and secret. Returns what
+  /// Opens the journal and takes the folder's lock; the context gets term and secret. Returns what
   /// earlier terms have journalled.
   io::awaitable<Result<std::vector<Record>>> open_state();
   /// Makes what a new job needs on the volume, and opens what is written while it runs. Returns
@@ -79,7 +79,7 @@ class JobFiles {
   io::awaitable<Result<void>> make_files();
   io::awaitable<Result<void>> write_pointer(const End* end);
 
-  Shell& shell_;
+  SupervisorContext& context_;
   Mode mode_;
   std::optional<JournalFile> journal_;
   std::string journal_bytes_;  ///< Until its copy begins.

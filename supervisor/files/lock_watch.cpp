@@ -14,7 +14,7 @@ io::awaitable<void> LockWatch::run() {
     seen_at_ = asked_at;
     look();
     if (!*holder) continue;
-    on_taken(fmt::format("{} was taken over from {} (pid {} there)", shell_.spec.job_dir,
+    on_taken(fmt::format("{} was taken over from {} (pid {} there)", context_.spec.job_dir,
                          (*holder)->host, (*holder)->pid));
     co_return;
   }
@@ -23,7 +23,7 @@ io::awaitable<void> LockWatch::run() {
 void LockWatch::look() {
   const bool is_doubtful = io::steady_now() - seen_at_ > JobFiles::kDoubtAfter;
   if (is_doubtful != std::exchange(is_doubtful_, is_doubtful))
-    shell_.post(LockDoubtful{is_doubtful});
+    context_.post(LockDoubtful{is_doubtful});
 }
 
 }  // namespace dt::supervisor

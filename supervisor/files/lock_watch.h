@@ -14,7 +14,7 @@ namespace dt::supervisor {
 /// One thread. Everything given outlives it.
 class LockWatch {
  public:
-  LockWatch(Shell& shell, JobFiles& files) : shell_(shell), files_(files) {}
+  LockWatch(SupervisorContext& context, JobFiles& files) : context_(context), files_(files) {}
 
   /// Until another master has the folder; then on_taken tells who.
   io::awaitable<void> run();
@@ -28,7 +28,7 @@ class LockWatch {
   std::function<void(const std::string& why)> on_taken;
 
  private:
-  Shell& shell_;
+  SupervisorContext& context_;
   JobFiles& files_;
   Time seen_at_ = io::steady_now();  ///< It was read, and this job's.
   bool is_doubtful_ = false;         ///< LockDoubtful was posted.

@@ -21,9 +21,9 @@ using io::awaitable;
 
 awaitable<void> CheckpointKeeper::seal(SealCheckpoint what) {
   constexpr int kTries = 6;
-  const std::string folder = io::checkpoints_dir(shell_.spec);
+  const std::string folder = io::checkpoints_dir(context_.spec);
   io::Manifest manifest;
-  manifest.job = shell_.spec.job;
+  manifest.job = context_.spec.job;
   manifest.epoch = what.epoch;
   manifest.generation = what.generation;
   manifest.wall_ns = io::wall_now();
@@ -34,26 +34,26 @@ awaitable<void> CheckpointKeeper::seal(SealCheckpoint what) {
   }
   Result<void> done;
   for (int i = 1; i <= kTries; ++i) {
-    done = co_await seal_checkpoint(shell_.volume, folder, manifest);
+    done = co_await seal_checkpoint(context_.volume, folder, manifest);
     if (done || i == kTries) break;
     co_await io::sleep_for(std::chrono::seconds(i));
   }
-  shell_.post(CheckpointSealed{what.generation, done ? "" : done.error().message});
+  context_.post(CheckpointSealed{what.generation, done ? "" : done.error().message});
   // The job may have gone back meanwhile: then it needs an older one.
-  if (!done || shell_.job->checkpoints().newest() != what.epoch) co_return;
-  auto pruned = co_await prune_checkpoints(shell_.volume, folder,
-                                           shell_.spec.rules.keep_checkpoints, what.epoch);
-  if (!pruned) shell_.log.warn("old checkpoints stay for now: {}", pruned.error().message);
+  if (!done || context_.job->checkpoints().newest() != what.epoch) co_return;
+  auto pruned = co_await prune_checkpoints(context_.volume, folder,
+                                           context_.spec.rules.keep_checkpoints, what.epoch);
+  if (!pruned) context_.log.warn("old checkpoints stay for now: {}", pruned.error().message);
 }
 
 awaitable<void> CheckpointKeeper::watch_place() {
   constexpr Duration kLook = std::chrono::milliseconds(100);
   constexpr Duration kNextLook = std::chrono::seconds(30);
-  const io::JobSpec& spec = shell_.spec;
+  const io::JobSpec& spec = context_.spec;
   std::random_device random;
   std::set<Host> hosts(spec.workers.begin(), spec.workers.end());
   hosts.insert(spec.servers.begin(), spec.servers.end());
-  place_.emplace(fmt::format("{}/place.{}", io::job_files_dir(spec), shell_.term),
+  place_.emplace(fmt::format("{}/place.{}", io::job_files_dir(spec), context_.term),
                  fmt::format("{:08x}{:08x}", random(), random()), std::move(hosts),
                  io::is_local(spec));
   std::optional<std::string> reported;
@@ -65,22 +65,22 @@ awaitable<void> CheckpointKeeper::watch_place() {
     const auto why_not = place_->why_not();
     if (!why_not || why_not == reported) continue;
     reported = why_not;
-    shell_.post(CheckpointPlaceSeen{*why_not});
+    context_.post(CheckpointPlaceSeen{*why_not});
   }
 }
 
 awaitable<void> CheckpointKeeper::look() {
   if (!place_->is_written()) {
-    const auto written = co_await shell_.volume.replace(place_->file(), place_->word());
+    const auto written = co_await context_.volume.replace(place_->file(), place_->word());
     place_->written(written ? "" : written.error().message);
     for (const auto& [host, link] : links_.all())
       if (link.is_attached()) look_on(host, {});
   }
   for (const Host& host : place_->look_again())
     if (links_.at(host).is_attached()) look_on(host, {});
-  auto free = co_await shell_.volume.room(io::job_files_dir(shell_.spec));
-  const Checkpoints& known = shell_.job->checkpoints();
-  const std::uint64_t keep = shell_.spec.rules.keep_checkpoints;
+  auto free = co_await context_.volume.room(io::job_files_dir(context_.spec));
+  const Checkpoints& known = context_.job->checkpoints();
+  const std::uint64_t keep = context_.spec.rules.keep_checkpoints;
   const std::uint64_t copies = keep + 1 - std::min<std::uint64_t>(known.count(), keep);
   if (free) place_->room(*free, known.bytes() * copies);
 }

@@ -18,8 +18,8 @@ class PrepareRuns;
 /// One thread. Everything given outlives it.
 class CheckpointKeeper {
  public:
-  CheckpointKeeper(Shell& shell, HostLinks& links, PrepareRuns& prepares)
-      : shell_(shell), links_(links), prepares_(prepares) {}
+  CheckpointKeeper(SupervisorContext& context, HostLinks& links, PrepareRuns& prepares)
+      : context_(context), links_(links), prepares_(prepares) {}
 
   /// Makes a checkpoint count, then removes those beyond --keep-checkpoints. Answered by
   /// CheckpointSealed.
@@ -37,7 +37,7 @@ class CheckpointKeeper {
  private:
   io::awaitable<void> look();
 
-  Shell& shell_;
+  SupervisorContext& context_;
   HostLinks& links_;
   PrepareRuns& prepares_;
   std::optional<CheckpointPlace> place_;

@@ -26,27 +26,27 @@ constexpr std::size_t kPeers = 4;
 
 }  // namespace
 
-Gate::Gate(Shell& shell)
-    : shell_(shell), turns_(std::make_shared<io::Semaphore>(shell.executor, kAtOnce)) {}
+Gate::Gate(SupervisorContext& context)
+    : context_(context), turns_(std::make_shared<io::Semaphore>(context.executor, kAtOnce)) {}
 
 bool Gate::is_for(const Host& host) const {
-  const auto& base = shell_.spec.workers;
-  return shell_.spec.preflight && std::find(base.begin(), base.end(), host) == base.end();
+  const auto& base = context_.spec.workers;
+  return context_.spec.preflight && std::find(base.begin(), base.end(), host) == base.end();
 }
 
 launcher::GateRequest Gate::request_for(const Host& host) const {
   launcher::GateRequest request;
-  request.spec = io::to_json(shell_.spec);
+  request.spec = io::to_json(context_.spec);
   request.host = host;
-  const io::JobSpec& spec = shell_.spec;
+  const io::JobSpec& spec = context_.spec;
   // Servers of a command of its own do not say where they listen.
   if (!spec.dmlc_roles)
-    for (const auto& [id, server] : shell_.job->servers().all())
+    for (const auto& [id, server] : context_.job->servers().all())
       if (!server.address.empty())
         request.servers.push_back({server.host, server.address, server.port});
   if (!request.servers.empty()) return request;
   for (const Host& base : spec.workers)
-    if (request.peers.size() < kPeers && shell_.job->membership().anyone_runs_on(base) &&
+    if (request.peers.size() < kPeers && context_.job->membership().anyone_runs_on(base) &&
         std::find(request.peers.begin(), request.peers.end(), base) == request.peers.end())
       request.peers.push_back(base);
   return request;
@@ -66,7 +66,7 @@ awaitable<Result<launcher::GateReply>> Gate::ask(launcher::GateRequest request) 
   program.path = "/proc/self/exe";
   program.argv = {"dtsupervisor", "--gate"};
   program.dies_with_us = false;  // it removes its files when its stdin ends
-  auto stream = launcher::child_stream(shell_.executor, program);
+  auto stream = launcher::child_stream(context_.executor, program);
   if (!stream) co_return tl::unexpected(stream.error());
   const std::string words = wire::frame(request);
   auto written = co_await (*stream)->write(words);

@@ -11,10 +11,10 @@
 
 namespace dt::supervisor {
 
-/// One thread. The shell outlives it.
+/// One thread. The context outlives it.
 class Gate {
  public:
-  explicit Gate(Shell& shell);
+  explicit Gate(SupervisorContext& context);
 
   /// Whether the host is one that was added, to a job with --preflight.
   [[nodiscard]] bool is_for(const Host& host) const;
@@ -25,7 +25,7 @@ class Gate {
   [[nodiscard]] launcher::GateRequest request_for(const Host& host) const;
   io::awaitable<Result<launcher::GateReply>> ask(launcher::GateRequest request);
 
-  Shell& shell_;
+  SupervisorContext& context_;
   std::shared_ptr<io::Semaphore> turns_;
 };
 

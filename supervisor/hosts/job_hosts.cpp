@@ -7,15 +7,15 @@
 
 namespace dt::supervisor {
 
-JobHosts::JobHosts(Shell& shell, launcher::Backend& backend, HostLinks::Sync sync,
-                   ProcessOutput& output, Pulse& pulse)
-    : shell_(shell),
-      links_(shell, backend, std::move(sync)),
-      gate_(shell),
-      prepares_(shell, links_, output, gate_),
-      checkpoints_(shell, links_, prepares_),
-      reports_(shell, links_, prepares_, checkpoints_, output, pulse),
-      orders_(shell, links_, output, reports_) {
+JobHosts::JobHosts(SupervisorContext& context, launcher::Backend& backend, HostLinks::Sync sync,
+                   ProcessOutput& output, JobFigures& figures)
+    : context_(context),
+      links_(context, backend, std::move(sync)),
+      gate_(context),
+      prepares_(context, links_, output, gate_),
+      checkpoints_(context, links_, prepares_),
+      reports_(context, links_, prepares_, checkpoints_, output, figures),
+      orders_(context, links_, output, reports_) {
   links_.listener = &reports_;
 }
 
@@ -24,8 +24,8 @@ void JobHosts::carry_out(const ReleaseHost& e) {
   prepares_.forget(e.host);
 }
 
-void JobHosts::carry_out(const Prepare& e) { shell_.tasks.spawn(prepares_.run(e.host)); }
+void JobHosts::carry_out(const Prepare& e) { context_.tasks.spawn(prepares_.run(e.host)); }
 
-void JobHosts::carry_out(const SealCheckpoint& e) { shell_.tasks.spawn(checkpoints_.seal(e)); }
+void JobHosts::carry_out(const SealCheckpoint& e) { context_.tasks.spawn(checkpoints_.seal(e)); }
 
 }  // namespace dt::supervisor

@@ -21,8 +21,8 @@ namespace dt::supervisor {
 /// One thread. Everything given outlives it.
 class JobHosts {
  public:
-  JobHosts(Shell& shell, launcher::Backend& backend, HostLinks::Sync sync, ProcessOutput& output,
-           Pulse& pulse);
+  JobHosts(SupervisorContext& context, launcher::Backend& backend, HostLinks::Sync sync,
+           ProcessOutput& output, JobFigures& figures);
 
   void carry_out(const Attach& e) { links_.attach(e.host, e.start); }
   void carry_out(const ReleaseHost& e);
@@ -46,7 +46,7 @@ class JobHosts {
   [[nodiscard]] const std::map<Host, HostNotes>& notes() const { return reports_.hosts(); }
 
  private:
-  Shell& shell_;
+  SupervisorContext& context_;
   HostLinks links_;
   Gate gate_;
   PrepareRuns prepares_;

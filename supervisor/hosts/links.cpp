@@ -63,9 +63,9 @@ Error trouble_with(const std::string& folder, int error) {
 
 }  // namespace
 
-HostLinks::HostLinks(Shell& shell, launcher::Backend& backend, Sync sync)
-    : shell_(shell),
-      spec_(shell.spec),
+HostLinks::HostLinks(SupervisorContext& context, launcher::Backend& backend, Sync sync)
+    : context_(context),
+      spec_(context.spec),
       backend_(backend),
       sync_(std::move(sync)),
       folder_(folder_to_check(spec_)),
@@ -76,7 +76,7 @@ HostLinks::HostLinks(Shell& shell, launcher::Backend& backend, Sync sync)
 // ---------------------------------------------------------------- links are made
 
 void HostLinks::attach(const Host& host, bool start) {
-  if (start) return shell_.tasks.spawn(reach(host));
+  if (start) return context_.tasks.spawn(reach(host));
   reattach(host);
 }
 
@@ -84,9 +84,9 @@ AgentConnection& HostLinks::make_link(const Host& host) {
   AgentConnection::Options options;
   options.job = spec_.job;
   options.host = host;
-  options.term = shell_.term;
+  options.term = context_.term;
   options.last_place = [this, host]() -> std::optional<AgentPlace> {
-    const HostState& known = shell_.job->hosts().at(host);
+    const HostState& known = context_.job->hosts().at(host);
     return known.had_agent ? std::optional(known.place) : std::nullopt;
   };
   options.seed = std::random_device{}();
@@ -104,17 +104,17 @@ AgentConnection& HostLinks::make_link(const Host& host) {
     if (on_outranked) on_outranked(host, term);
   };
   HostLink& h = hosts_[host];
-  h.link = std::make_unique<AgentConnection>(shell_.executor, backend_, std::move(options),
+  h.link = std::make_unique<AgentConnection>(context_.executor, backend_, std::move(options),
                                              std::move(callbacks));
   h.ever_attached = false;
   h.leaving = false;
   listener->link_begins(host);
-  shell_.tasks.spawn(h.link->run());
+  context_.tasks.spawn(h.link->run());
   return *h.link;
 }
 
 bool HostLinks::awaits_agent_of_earlier_term(const Host& host) const {
-  const Job& job = *shell_.job;
+  const Job& job = *context_.job;
   return job.ending() || job.hosts().at(host).link == HostState::Link::kDown;
 }
 
@@ -155,7 +155,7 @@ void HostLinks::cannot_attach(const Host& host, const Error& error) {
   // Now, and not when status is asked for: it reads ssh's configuration.
   hosts_[host].reach_command = backend_.reach_command(host);
   const bool is_final = error.kind == ErrorKind::kInvalid || error.kind == ErrorKind::kDenied;
-  shell_.post(AttachFailed{host, error.message, is_final});
+  context_.post(AttachFailed{host, error.message, is_final});
 }
 
 // ---------------------------------------------------------------- links are up, and break
@@ -194,7 +194,7 @@ void HostLinks::folder_checked(const Host& host, const FolderChecked& answer) {
 void HostLinks::warn_of_lacking() {
   const auto has_answered = [this](const Host& host) { return at(host).has_program.has_value(); };
   if (lack_program_.empty() || !std::ranges::all_of(spec_.workers, has_answered)) return;
-  shell_.note(
+  context_.note(
       Note{Note::Kind::kRefusal, "environment_lacking",
            fmt::format("{} is {} here, which is not on {}: {}", spec_.command.front(), program_,
                        fmt::join(fold_hosts({lack_program_.begin(), lack_program_.end()}), ","),
@@ -211,7 +211,8 @@ void HostLinks::admitted(const Host& host, const AgentState& state) {
   h.address = launcher::host_address(spec_, host, backend_.address(host), state);
   warn_of_twin(host);
   listener->admitted(host, state);
-  shell_.post(AgentAttached{host, state.boot_id, state.incarnation, state.processes, state.place});
+  context_.post(
+      AgentAttached{host, state.boot_id, state.incarnation, state.processes, state.place});
   listener->attached(host, state);
 }
 
@@ -220,7 +221,7 @@ void HostLinks::warn_of_twin(const Host& host) {
   if (io::is_local(spec_) || h.machine.empty()) return;
   for (const auto& [other, o] : hosts_)
     if (other != host && o.is_kept() && o.machine == h.machine && o.address == h.address)
-      return shell_.console.warn(
+      return context_.console.warn(
           "{} and {} are one machine: two agents give its GPUs and ports twice (write one name, "
           "with slots=N)",
           other, host);
@@ -233,7 +234,7 @@ void HostLinks::kept_away(const Host& host, const Error& error) {
   h.leaving = true;
   const Error named = error.at(to_string(host));
   if (h.ever_attached)
-    shell_.post(AgentDetached{host, named.message, true});
+    context_.post(AgentDetached{host, named.message, true});
   else
     cannot_attach(host, named);
 }
@@ -245,7 +246,7 @@ void HostLinks::broke(const Host& host, const Error& error, bool gone) {
   h.asked.reset();
   if (h.leaving) return;
   if (h.ever_attached || gone)
-    shell_.post(AgentDetached{host, error.message, gone});
+    context_.post(AgentDetached{host, error.message, gone});
   else
     cannot_attach(host, error);
 }
@@ -266,9 +267,9 @@ void HostLinks::notice_silence(const Host& host, HostLink& h, Time now, Time job
   const bool is_silent = listens && silence >= spec_.rules.liveness.suspect_after;
   if (is_silent == std::exchange(h.silent, is_silent) || !listens) return;
   if (is_silent)
-    shell_.post(AgentSilent{host, job_now - silence});
+    context_.post(AgentSilent{host, job_now - silence});
   else
-    shell_.post(AgentHeard{host});
+    context_.post(AgentHeard{host});
 }
 
 // ---------------------------------------------------------------- links end
@@ -291,14 +292,14 @@ awaitable<std::vector<Host>> HostLinks::shut_down(Duration grace, bool is_killed
   const Duration orphans_end = spec_.rules.orphan_timeout + kGoodbye;
   const Duration last_reach = std::max(kLastReach, spec_.ssh.connect_timeout);
   // Hosts that an earlier term gave up as lost, where it could not send the end.
-  for (const auto& [host, state] : shell_.job->hosts().all())
+  for (const auto& [host, state] : context_.job->hosts().all())
     if (state.had_agent && !hosts_[host].link) make_link(host).attach(false);
   for (auto& [host, h] : hosts_)
     if (h.link) h.link->shut_down(is_killed ? 0 : milliseconds(grace));
   Time begin = io::steady_now();
   for (bool awaits = true; awaits;) {
     // An agent ends when its output has come.
-    if (shell_.volume.is_output_moving()) begin = io::steady_now();
+    if (context_.volume.is_output_moving()) begin = io::steady_now();
     const bool waits_for_orphans = spec_.is_taken_over && !is_hurried_;
     awaits = std::any_of(hosts_.begin(), hosts_.end(), [&](const auto& entry) {
       const auto& link = entry.second.link;
@@ -329,7 +330,7 @@ void HostLinks::tell_awaited(Time until) {
   for (const auto& [host, h] : hosts_)
     if (h.link && !h.link->ended() && !h.link->up()) awaited.push_back(host);
   if (is_first || awaited.empty()) return;
-  shell_.console.warn(
+  context_.console.warn(
       "{} {} not answer: what runs there ends by itself in {:.0f} s at the latest "
       "(--orphan-timeout "
       "of that job); then the job begins (Ctrl-C: not at all)",

@@ -62,7 +62,7 @@ class HostLinks {
   /// Brings the working folder to a host before anything starts there; empty: nothing to bring.
   using Sync = std::function<io::awaitable<Result<void>>(Host)>;
 
-  HostLinks(Shell& shell, launcher::Backend& backend, Sync sync);
+  HostLinks(SupervisorContext& context, launcher::Backend& backend, Sync sync);
 
   /// Makes the link to a host's agent, and starts one if `start` and none is there. Answered by
   /// AgentAttached or AttachFailed.
@@ -124,7 +124,7 @@ class HostLinks {
   void tell_awaited(Time until);
   void notice_silence(const Host& host, HostLink& h, Time now, Time job_now);
 
-  Shell& shell_;
+  SupervisorContext& context_;
   const io::JobSpec& spec_;
   launcher::Backend& backend_;
   Sync sync_;

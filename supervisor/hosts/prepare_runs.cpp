@@ -43,7 +43,7 @@ void PrepareRuns::admitted(const Host& host, const std::vector<ProcessReport>& t
   });
   if (!lost) return;
   forget(host);
-  shell_.post(PrepareEnded{host, false, "the agent does not know of it"});
+  context_.post(PrepareEnded{host, false, "the agent does not know of it"});
 }
 
 void PrepareRuns::output(ProcessId process, std::string_view bytes) {
@@ -65,13 +65,13 @@ void PrepareRuns::ended(ProcessId process, ExitStatus status, std::string why, b
 }
 
 awaitable<void> PrepareRuns::run(Host host) {
-  const io::JobSpec& spec = shell_.spec;
-  const std::string mark = shell_.path("prepare_data_success_" + links_.at(host).address);
+  const io::JobSpec& spec = context_.spec;
+  const std::string mark = context_.path("prepare_data_success_" + links_.at(host).address);
   const std::uint32_t id = next_id();
   take_id();
   Run& run = runs_[id];
   run.host = host;
-  run.ended = std::make_unique<io::asio::steady_timer>(shell_.executor,
+  run.ended = std::make_unique<io::asio::steady_timer>(context_.executor,
                                                        io::asio::steady_timer::time_point::max());
   if (!co_await enter(id)) {
     runs_.erase(id);
@@ -85,7 +85,7 @@ awaitable<void> PrepareRuns::run(Host host) {
   if (spec.require_prepared)
     co_await wait_for(std::move(host), mark);
   else
-    shell_.post(PrepareEnded{host, true, ""});
+    context_.post(PrepareEnded{host, true, ""});
 }
 
 awaitable<bool> PrepareRuns::enter(std::uint32_t id) {
@@ -93,24 +93,24 @@ awaitable<bool> PrepareRuns::enter(std::uint32_t id) {
   Run& run = runs_.at(id);
   const Host host = run.host;
   if (!gate_.is_for(host)) co_return true;
-  shell_.note(Note{Note::Kind::kInfo, "preflight",
-                   fmt::format("{}: it is checked (--preflight)", host), std::nullopt, host});
+  context_.note(Note{Note::Kind::kInfo, "preflight",
+                     fmt::format("{}: it is checked (--preflight)", host), std::nullopt, host});
   auto race = gate_.pass(host) || run.ended->async_wait(io::tok);
   const auto first = co_await std::move(race);
   if (run.forgotten || first.index() == 1) co_return false;
   const launcher::GateReply& reply = std::get<0>(first);
   for (const std::string& warning : reply.warnings)
-    shell_.note(Note{Note::Kind::kInfo, "preflight_warning", fmt::format("{}: {}", host, warning),
-                     std::nullopt, host});
+    context_.note(Note{Note::Kind::kInfo, "preflight_warning", fmt::format("{}: {}", host, warning),
+                       std::nullopt, host});
   if (reply.failed.empty()) co_return true;
-  shell_.post(PrepareEnded{host, false, fmt::format("{}", fmt::join(reply.failed, "; ")), true});
+  context_.post(PrepareEnded{host, false, fmt::format("{}", fmt::join(reply.failed, "; ")), true});
   co_return false;
 }
 
 awaitable<void> PrepareRuns::prepare(std::uint32_t id, std::string mark) {
   Run& run = runs_.at(id);
   const Host host = run.host;
-  run.ended->expires_after(shell_.spec.prepare_timeout);
+  run.ended->expires_after(context_.spec.prepare_timeout);
   run.is_started = true;
   start(host, {Role::kPrepare, id});
   auto [ec] = co_await run.ended->async_wait(io::tok);
@@ -122,35 +122,35 @@ awaitable<void> PrepareRuns::prepare(std::uint32_t id, std::string mark) {
   PrepareEnded result = co_await result_of(host, id, mark, !ec);
   links_.send(host, AckExit{{Role::kPrepare, id}});
   runs_.erase(id);
-  shell_.post(std::move(result));
+  context_.post(std::move(result));
 }
 
 awaitable<void> PrepareRuns::wait_for(Host host, std::string mark) {
-  const auto& trusted = shell_.spec.workers;
+  const auto& trusted = context_.spec.workers;
   const bool is_base = std::find(trusted.begin(), trusted.end(), host) != trusted.end();
   for (;;) {
-    auto there = co_await shell_.volume.exists(mark);
+    auto there = co_await context_.volume.exists(mark);
     if (is_base || (there && *there)) break;
     if (!links_.at(host).is_kept())
-      co_return shell_.post(PrepareEnded{host, false, "no longer wanted"});
+      co_return context_.post(PrepareEnded{host, false, "no longer wanted"});
     if (waits_noted_.insert(host).second)
-      shell_.note(Note{Note::Kind::kInfo, "prepare_waits",
-                       fmt::format("{} waits for {}", host, mark), std::nullopt, host});
+      context_.note(Note{Note::Kind::kInfo, "prepare_waits",
+                         fmt::format("{} waits for {}", host, mark), std::nullopt, host});
     co_await io::sleep_for(std::chrono::seconds(1));
   }
-  shell_.post(PrepareEnded{host, true, ""});
+  context_.post(PrepareEnded{host, true, ""});
 }
 
 void PrepareRuns::start(const Host& host, ProcessId process) {
   StartProcess start;
   start.process = process;
-  start.argv = {"/bin/sh", "-c", shell_.spec.prepare_data};
-  start.env = launcher::environment(shell_.spec, process_facts(shell_, links_, process, host));
-  start.cwd = shell_.folder();
+  start.argv = {"/bin/sh", "-c", context_.spec.prepare_data};
+  start.env = launcher::environment(context_.spec, process_facts(context_, links_, process, host));
+  start.cwd = context_.folder();
   output_.open(process, host);
   links_.send(host, start);
-  shell_.note(Note{Note::Kind::kInfo, "preparing", fmt::format("{}: prepare-data runs", host),
-                   std::nullopt, host});
+  context_.note(Note{Note::Kind::kInfo, "preparing", fmt::format("{}: prepare-data runs", host),
+                     std::nullopt, host});
 }
 
 awaitable<PrepareEnded> PrepareRuns::result_of(Host host, std::uint32_t id, std::string mark,
@@ -158,7 +158,7 @@ awaitable<PrepareEnded> PrepareRuns::result_of(Host host, std::uint32_t id, std:
   const Run& run = runs_.at(id);
   PrepareEnded result{host, false, run.failed};
   if (run.exit && run.exit->clean()) {
-    auto marked = co_await shell_.volume.write_new(mark, "");
+    auto marked = co_await context_.volume.write_new(mark, "");
     result.ok = marked.has_value();
     if (!marked) result.why = marked.error().message;
   } else if (run.exit) {
@@ -166,7 +166,7 @@ awaitable<PrepareEnded> PrepareRuns::result_of(Host host, std::uint32_t id, std:
   } else if (is_timeout) {
     links_.send(host, StopProcess{{Role::kPrepare, id}, 0});
     result.why = fmt::format("not done within {:.0f} s (--prepare-timeout)",
-                             seconds(shell_.spec.prepare_timeout));
+                             seconds(context_.spec.prepare_timeout));
   }
   const std::string words = io::on_one_line(run.tail, kWords);
   if (!result.ok && !words.empty()) result.why += ": " + words;

@@ -24,12 +24,12 @@ class ProcessOutput;
 /// One thread. Everything given outlives it.
 class PrepareRuns {
  public:
-  PrepareRuns(Shell& shell, HostLinks& links, ProcessOutput& output, Gate& gate)
-      : shell_(shell), links_(links), output_(output), gate_(gate) {}
+  PrepareRuns(SupervisorContext& context, HostLinks& links, ProcessOutput& output, Gate& gate)
+      : context_(context), links_(links), output_(output), gate_(gate) {}
 
   /// The id of the next process of this kind; take_id() takes it. No other term uses it.
   [[nodiscard]] std::uint32_t next_id() const {
-    return (static_cast<std::uint32_t>(shell_.term.value) << 16) + taken_;
+    return (static_cast<std::uint32_t>(context_.term.value) << 16) + taken_;
   }
   void take_id() { ++taken_; }
 
@@ -65,7 +65,7 @@ class PrepareRuns {
   io::awaitable<PrepareEnded> result_of(Host host, std::uint32_t id, std::string mark,
                                         bool is_timeout);
 
-  Shell& shell_;
+  SupervisorContext& context_;
   HostLinks& links_;
   ProcessOutput& output_;
   Gate& gate_;

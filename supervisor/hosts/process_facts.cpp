@@ -24,14 +24,14 @@ const Host& host_of_rank_0(const Job& job, const Host& host) {
 
 }  // namespace
 
-launcher::ProcessFacts process_facts(const Shell& shell, const HostLinks& links, ProcessId process,
-                                     const Host& host) {
-  const io::JobSpec& spec = shell.spec;
-  const Job& job = *shell.job;
+launcher::ProcessFacts process_facts(const SupervisorContext& context, const HostLinks& links,
+                                     ProcessId process, const Host& host) {
+  const io::JobSpec& spec = context.spec;
+  const Job& job = *context.job;
   launcher::ProcessFacts facts;
   facts.process = process;
   facts.host = job.hosts().as_given(host);
-  facts.secret = shell.secret;
+  facts.secret = context.secret;
   facts.num_workers = static_cast<std::uint32_t>(job.boundary().members().size());
   facts.num_servers = static_cast<std::uint32_t>(spec.servers.size());
   const Host& leads = host_of_rank_0(job, host);

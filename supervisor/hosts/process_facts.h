@@ -8,7 +8,8 @@ namespace dt::supervisor {
 
 class HostLinks;
 
-[[nodiscard]] launcher::ProcessFacts process_facts(const Shell& shell, const HostLinks& links,
-                                                   ProcessId process, const Host& host);
+[[nodiscard]] launcher::ProcessFacts process_facts(const SupervisorContext& context,
+                                                   const HostLinks& links, ProcessId process,
+                                                   const Host& host);
 
 }  // namespace dt::supervisor

@@ -12,30 +12,30 @@
 namespace dt::supervisor {
 
 void ProcessOrders::carry_out(const StartWorker& e) {
-  const io::JobSpec& spec = shell_.spec;
+  const io::JobSpec& spec = context_.spec;
   StartProcess worker;
   worker.process = {Role::kWorker, e.worker.value};
   worker.argv = spec.command;
-  worker.cwd = shell_.folder();
+  worker.cwd = context_.folder();
   const bool is_group = spec.rules.on_change == OnChange::kRestart;
   if (e.rank == Rank(0))
     worker.ports = spec.dmlc_roles ? Port::kMaster : is_group ? Port::kBothOnce : Port::kBoth;
-  launcher::ProcessFacts facts = process_facts(shell_, links_, worker.process, e.host);
+  launcher::ProcessFacts facts = process_facts(context_, links_, worker.process, e.host);
   facts.rank = e.rank;
   facts.num_workers = e.world_size;
   facts.epoch = e.epoch;
   facts.newcomer = e.newcomer;
-  facts.group_restarts = shell_.job->group_restarts();
+  facts.group_restarts = context_.job->group_restarts();
   start(e.host, std::move(worker), facts);
 }
 
 void ProcessOrders::carry_out(const StartServer& e) {
-  const io::JobSpec& spec = shell_.spec;
+  const io::JobSpec& spec = context_.spec;
   StartProcess server;
   server.process = {Role::kServer, e.server.value};
   server.argv = {"dtserver"};
-  server.cwd = spec.dmlc_roles ? shell_.folder() : spec.cwd;
-  launcher::ProcessFacts facts = process_facts(shell_, links_, server.process, e.host);
+  server.cwd = spec.dmlc_roles ? context_.folder() : spec.cwd;
+  launcher::ProcessFacts facts = process_facts(context_, links_, server.process, e.host);
   facts.index = e.index;
   facts.checkpoint = e.checkpoint;
   if (spec.dmlc_roles) {
@@ -48,7 +48,7 @@ void ProcessOrders::carry_out(const StartServer& e) {
 
 void ProcessOrders::start(const Host& host, StartProcess start,
                           const launcher::ProcessFacts& facts) {
-  start.env = launcher::environment(shell_.spec, facts);
+  start.env = launcher::environment(context_.spec, facts);
   output_.open(start.process, host);
   links_.send(host, start);
 }

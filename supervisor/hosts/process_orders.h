@@ -16,8 +16,9 @@ class ProcessOutput;
 /// One thread. Everything given outlives it.
 class ProcessOrders {
  public:
-  ProcessOrders(Shell& shell, HostLinks& links, ProcessOutput& output, AgentReports& reports)
-      : shell_(shell), links_(links), output_(output), reports_(reports) {}
+  ProcessOrders(SupervisorContext& context, HostLinks& links, ProcessOutput& output,
+                AgentReports& reports)
+      : context_(context), links_(links), output_(output), reports_(reports) {}
 
   void carry_out(const StartWorker& e);
   void carry_out(const StartServer& e);
@@ -34,7 +35,7 @@ class ProcessOrders {
   void start(const Host& host, StartProcess start, const launcher::ProcessFacts& facts);
   void send(const Host& host, ProcessId process, std::uint16_t type, std::string body);
 
-  Shell& shell_;
+  SupervisorContext& context_;
   HostLinks& links_;
   ProcessOutput& output_;
   AgentReports& reports_;

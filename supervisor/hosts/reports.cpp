@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "io/clock.h"
-#include "supervisor/control/pulse.h"
+#include "supervisor/control/job_figures.h"
 #include "supervisor/files/error_file.h"
 #include "supervisor/hosts/checkpoint_keeper.h"
 #include "supervisor/hosts/prepare_runs.h"
@@ -55,7 +55,7 @@ void AgentReports::dispatch(const Host& host, const auto& from, const auto& fram
     if (const auto m = wire::parse<Message>(frame.body))
       on(from, *m);
     else if (kIsAgent)
-      shell_.log.warn("{}: {}", host, m.error().message);
+      context_.log.warn("{}: {}", host, m.error().message);
     return true;
   };
   (void)(take(std::type_identity<Messages>()) || ...);
@@ -76,7 +76,7 @@ void AgentReports::agent_gone(const Host& host) { prepares_.forget(host); }
 
 void AgentReports::on(const Host&, const ProcessStarted& m) {
   processes_[m.process].pid = m.pid;
-  if (m.process.role == Role::kWorker) shell_.post(WorkerStarted{WorkerId(m.process.id)});
+  if (m.process.role == Role::kWorker) context_.post(WorkerStarted{WorkerId(m.process.id)});
 }
 
 void AgentReports::on(const Host& host, const dt::Output& m) {
@@ -85,7 +85,7 @@ void AgentReports::on(const Host& host, const dt::Output& m) {
     return checkpoints_.output(m.process, m.bytes);
   }
   if (m.process.role == Role::kPrepare) prepares_.output(m.process, m.bytes);
-  pulse_.output(m.process, io::steady_now());
+  figures_.output(m.process, io::steady_now());
   output_.write(host, m);
 }
 
@@ -93,12 +93,12 @@ void AgentReports::on(const Host& host, const FolderChecked& m) { links_.folder_
 
 void AgentReports::on(const Host& host, const dt::Notice& m) {
   const Duration left = std::chrono::milliseconds(m.deadline_ms);
-  shell_.post(NoticeGiven{host, left, m.text, m.is_repeated});
+  context_.post(NoticeGiven{host, left, m.text, m.is_repeated});
 }
 
 void AgentReports::on(const Host& host, const Usage& m) {
   for (const auto& [process, bytes] : m.resident)
-    if (processes_.count(process) > 0) pulse_.resident(process, bytes);
+    if (processes_.count(process) > 0) figures_.resident(process, bytes);
   for (auto& [process, notes] : processes_) {
     const bool reports = std::ranges::any_of(
         m.resident, [&process](const auto& one) { return one.first == process; });
@@ -109,11 +109,12 @@ void AgentReports::on(const Host& host, const Usage& m) {
 void AgentReports::note_held(const Host& host, ProcessId process, ProcessNotes& notes,
                              bool is_held) {
   if (is_held && !notes.is_held)
-    shell_.note(Note{Note::Kind::kFailure, "output_waits",
-                     fmt::format("{} on {} has to wait again and again: it writes more output than "
-                                 "the shared volume takes",
-                                 to_string(process), host),
-                     std::nullopt, host});
+    context_.note(
+        Note{Note::Kind::kFailure, "output_waits",
+             fmt::format("{} on {} has to wait again and again: it writes more output than "
+                         "the shared volume takes",
+                         to_string(process), host),
+             std::nullopt, host});
   notes.is_held = is_held;
 }
 
@@ -123,8 +124,8 @@ void AgentReports::on(const Host& host, const GpuHealth& m) {
     std::vector<std::string>& before = notes.gpu_troubles[which];
     for (const std::string& trouble : troubles)
       if (std::find(before.begin(), before.end(), trouble) == before.end())
-        shell_.note(Note{Note::Kind::kFailure, "gpu_trouble",
-                         fmt::format("{} on {}: {}", which, host, trouble), std::nullopt, host});
+        context_.note(Note{Note::Kind::kFailure, "gpu_trouble",
+                           fmt::format("{} on {}: {}", which, host, trouble), std::nullopt, host});
     before = std::move(troubles);
   };
   for (GpuReport gpu : m.gpus) {
@@ -141,7 +142,7 @@ void AgentReports::on(const Host& host, const GpuHealth& m) {
 void AgentReports::warn_of_gpus(const Host& host, const GpuHealth& m) {
   std::map<std::uint32_t, WorkerId> owners;
   for (const auto& [worker, gpus] : m.workers) {
-    if (has_warned_of_gpus_ || !io::deals_gpus(shell_.spec)) return;
+    if (has_warned_of_gpus_ || !io::deals_gpus(context_.spec)) return;
     std::string why;
     if (gpus.empty() && !m.gpus.empty())
       why = fmt::format("worker {} has no GPU: CUDA_VISIBLE_DEVICES there names none of its {}",
@@ -152,8 +153,8 @@ void AgentReports::warn_of_gpus(const Host& host, const GpuHealth& m) {
                           owner->second, worker, gpu);
     if (why.empty()) continue;
     has_warned_of_gpus_ = true;
-    shell_.note(Note{Note::Kind::kRefusal, "gpus_lacking", fmt::format("{}: {}", host, why),
-                     std::nullopt, host});
+    context_.note(Note{Note::Kind::kRefusal, "gpus_lacking", fmt::format("{}: {}", host, why),
+                       std::nullopt, host});
   }
 }
 
@@ -173,47 +174,47 @@ void AgentReports::on(const Host& host, const FromProcess& m) {
 }
 
 void AgentReports::on(WorkerId worker, const Progress& m) {
-  pulse_.progress(worker, m.step, io::steady_now());
-  shell_.post(FromWorker<Progress>{worker, m});
+  figures_.progress(worker, m.step, io::steady_now());
+  context_.post(FromWorker<Progress>{worker, m});
 }
 
 void AgentReports::on(WorkerId worker, const Figures& m) {
-  const auto known = pulse_.of({Role::kWorker, worker.value}).figures;
+  const auto known = figures_.of({Role::kWorker, worker.value}).figures;
   // The job machine wants no more of them than the steps of an epoch and what the worker waits in.
   const Figures before = known.value_or(Figures{});
   const bool is_news = (m.steps_in_epoch > 0 && m.steps_in_epoch != before.steps_in_epoch) ||
                        m.waits_in != before.waits_in || m.waits_key != before.waits_key;
-  if (is_news) shell_.post(FromWorker<Figures>{worker, m});
-  pulse_.figures(worker, m, io::steady_now());
+  if (is_news) context_.post(FromWorker<Figures>{worker, m});
+  figures_.figures(worker, m, io::steady_now());
 }
 
 void AgentReports::on(ServerId server, const Traffic& m) {
-  pulse_.traffic(m);
-  shell_.post(FromServer<Traffic>{server, m});
+  figures_.traffic(m);
+  context_.post(FromServer<Traffic>{server, m});
 }
 
 void AgentReports::on(ServerId server, const ServerReady& m) {
   ProcessNotes& notes = processes_[{Role::kServer, server.value}];
   notes.device = m.device;
   notes.device_note = m.device_note;
-  shell_.post(FromServer<ServerReady>{server, m});
+  context_.post(FromServer<ServerReady>{server, m});
 }
 
 void AgentReports::gave_up(const Host& host, ProcessId process, const GivingUp& m) {
   processes_[process].last_words = m.why;
   if (m.is_checkpoint && process.role == Role::kServer)
-    shell_.post(FromServer<GivingUp>{ServerId(process.id), m});
+    context_.post(FromServer<GivingUp>{ServerId(process.id), m});
   else
-    shell_.note(Note{Note::Kind::kFailure, "gave_up",
-                     fmt::format("{} on {}: {}", to_string(process), host, m.why), std::nullopt,
-                     host});
+    context_.note(Note{Note::Kind::kFailure, "gave_up",
+                       fmt::format("{} on {}: {}", to_string(process), host, m.why), std::nullopt,
+                       host});
 }
 
 void AgentReports::ended(ProcessId process, ExitStatus status, std::string why, bool never_ran,
                          bool has_output) {
   if (checkpoints_.owns(process)) return checkpoints_.ended(process, status, why);
   if (!has_output) output_.close(process);
-  pulse_.forget(process);
+  figures_.forget(process);
   const auto p = processes_.find(process);
   if (p != processes_.end() && why.empty() && !p->second.last_words.empty()) {
     if (process.role == Role::kServer) why = p->second.last_words;
@@ -222,7 +223,7 @@ void AgentReports::ended(ProcessId process, ExitStatus status, std::string why, 
       why = fmt::format("{}: {}", to_string(status), p->second.last_words);
   }
   if (process.role != Role::kPrepare)
-    return shell_.post(ProcessEnded{process, status, std::move(why), never_ran});
+    return context_.post(ProcessEnded{process, status, std::move(why), never_ran});
   processes_.erase(process);
   prepares_.ended(process, status, std::move(why), never_ran);
 }

@@ -18,19 +18,19 @@ namespace dt::supervisor {
 class CheckpointKeeper;
 class PrepareRuns;
 class ProcessOutput;
-class Pulse;
+class JobFigures;
 
 /// One thread. Everything given outlives it.
 class AgentReports final : public LinkListener {
  public:
-  AgentReports(Shell& shell, HostLinks& links, PrepareRuns& prepares, CheckpointKeeper& checkpoints,
-               ProcessOutput& output, Pulse& pulse)
-      : shell_(shell),
+  AgentReports(SupervisorContext& context, HostLinks& links, PrepareRuns& prepares,
+               CheckpointKeeper& checkpoints, ProcessOutput& output, JobFigures& figures)
+      : context_(context),
         links_(links),
         prepares_(prepares),
         checkpoints_(checkpoints),
         output_(output),
-        pulse_(pulse) {}
+        figures_(figures) {}
 
   void admitted(const Host& host, const AgentState& state) override;
   void attached(const Host& host, const AgentState& state) override;
@@ -56,21 +56,23 @@ class AgentReports final : public LinkListener {
   void on(const Host& host, const FolderChecked& m);
   void on(const Host& host, const dt::Notice& m);
   void on(const Host& host, const Usage& m);
-  void on(const Host&, const ProcessState& m) { shell_.post(ProcessInspected{m.process, m.text}); }
+  void on(const Host&, const ProcessState& m) {
+    context_.post(ProcessInspected{m.process, m.text});
+  }
   void on(const Host& host, const FromProcess& m);
-  void on(const Host& host, const AgentPlace& m) { shell_.post(AgentMoved{host, m}); }
+  void on(const Host& host, const AgentPlace& m) { context_.post(AgentMoved{host, m}); }
   void on(const Host& host, const GpuHealth& m);
   void on(const Host& host, const KeptOut& m) { hosts_[host].kept_out = m; }
   // Messages of a worker or server.
   template <class Message>
   void on(WorkerId worker, const Message& m) {
-    shell_.post(FromWorker<Message>{worker, m});
+    context_.post(FromWorker<Message>{worker, m});
   }
   void on(WorkerId worker, const Progress& m);
   void on(WorkerId worker, const Figures& m);
   template <class Message>
   void on(ServerId server, const Message& m) {
-    shell_.post(FromServer<Message>{server, m});
+    context_.post(FromServer<Message>{server, m});
   }
   void on(ServerId server, const ServerReady& m);
   void on(ServerId server, const Traffic& m);
@@ -89,12 +91,12 @@ class AgentReports final : public LinkListener {
   /// Notes once that a process has to wait with its output.
   void note_held(const Host& host, ProcessId process, ProcessNotes& notes, bool is_held);
 
-  Shell& shell_;
+  SupervisorContext& context_;
   HostLinks& links_;
   PrepareRuns& prepares_;
   CheckpointKeeper& checkpoints_;
   ProcessOutput& output_;
-  Pulse& pulse_;
+  JobFigures& figures_;
   std::map<ProcessId, ProcessNotes> processes_;
   std::map<Host, HostNotes> hosts_;
   bool has_warned_of_gpus_ = false;

@@ -24,7 +24,7 @@ class Job;
 namespace dt::supervisor {
 
 /// One thread. Times are those of the job machine.
-class Pulse {
+class JobFigures {
  public:
   // Input.
   /// Call it after the job machine has handled events.

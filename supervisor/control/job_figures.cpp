@@ -1,4 +1,4 @@
-#include "supervisor/control/pulse.h"
+#include "supervisor/control/job_figures.h"
 
 #include <fmt/format.h>
 
@@ -20,7 +20,7 @@ constexpr Duration kSamplesOver = std::chrono::seconds(10);
 
 }  // namespace
 
-void Pulse::look_at_boundary(const Boundary& view, Time now) {
+void JobFigures::look_at_boundary(const Boundary& view, Time now) {
   if (view.epoch() != crossed_to_) {
     const bool follows =
         view.epoch() && crossed_to_ && *view.epoch() == crossed_to_->next() && !view.has_returned();
@@ -41,7 +41,7 @@ void Pulse::look_at_boundary(const Boundary& view, Time now) {
     arrived_at_ = now;
 }
 
-void Pulse::look(const Job& job, Time now) {
+void JobFigures::look(const Job& job, Time now) {
   look_at_boundary(job.boundary(), now);
   const auto& epoch = job.boundary().epoch();
   // A new member begins with other work than steps.
@@ -68,7 +68,7 @@ void Pulse::look(const Job& job, Time now) {
   has_looked_ = true;
 }
 
-std::optional<Note> Pulse::news(const Job& job, Time now) {
+std::optional<Note> JobFigures::news(const Job& job, Time now) {
   constexpr Duration kEvery = std::chrono::minutes(1);
   const auto& slowest = pace_.slowest();
   const Worker* worker = slowest ? job.membership().find(slowest->worker) : nullptr;
@@ -82,11 +82,11 @@ std::optional<Note> Pulse::news(const Job& job, Time now) {
               {{"own_step_s", seconds(slowest->own)}, {"others_step_s", seconds(slowest->others)}}};
 }
 
-void Pulse::told(const Note& note) {
+void JobFigures::told(const Note& note) {
   if (note.what == "worker_died") ++restarts_;
 }
 
-void Pulse::progress(WorkerId worker, std::uint64_t step, Time now) {
+void JobFigures::progress(WorkerId worker, std::uint64_t step, Time now) {
   Observed& observed = processes_[{Role::kWorker, worker.value}];
   if (!observed.progress) observed.progress = Progress{step, 0, now};
   Progress& made = *observed.progress;
@@ -99,7 +99,7 @@ void Pulse::progress(WorkerId worker, std::uint64_t step, Time now) {
   made.since = now;
 }
 
-void Pulse::figures(WorkerId worker, const Figures& figures, Time now) {
+void JobFigures::figures(WorkerId worker, const Figures& figures, Time now) {
   Observed& observed = processes_[{Role::kWorker, worker.value}];
   observed.seen.figures = figures;
   pace_.figures(worker, figures, now);
@@ -108,7 +108,7 @@ void Pulse::figures(WorkerId worker, const Figures& figures, Time now) {
   while (now - samples.front().first > kSamplesOver) samples.pop_front();
 }
 
-std::optional<double> Pulse::samples_per_s(ProcessId process, Time now) const {
+std::optional<double> JobFigures::samples_per_s(ProcessId process, Time now) const {
   const auto observed = processes_.find(process);
   if (observed == processes_.end()) return std::nullopt;
   const auto& samples = observed->second.samples;
@@ -119,28 +119,28 @@ std::optional<double> Pulse::samples_per_s(ProcessId process, Time now) const {
   return static_cast<double>(samples.back().second - first->second) / seconds(now - first->first);
 }
 
-std::optional<double> Pulse::epoch_s() const {
+std::optional<double> JobFigures::epoch_s() const {
   if (boundaries_.size() < 2) return std::nullopt;
   return seconds(boundaries_.back() - boundaries_.front()) /
          static_cast<double>(boundaries_.size() - 1);
 }
 
-std::optional<double> Pulse::boundary_age_s(Time now) const {
+std::optional<double> JobFigures::boundary_age_s(Time now) const {
   if (boundaries_.empty()) return std::nullopt;
   return seconds(now - boundaries_.back());
 }
 
-std::optional<double> Pulse::checkpoint_age_s(Time now) const {
+std::optional<double> JobFigures::checkpoint_age_s(Time now) const {
   if (!checkpoint_at_) return std::nullopt;
   return seconds(now - *checkpoint_at_);
 }
 
-Pulse::Process Pulse::of(ProcessId process) const {
+JobFigures::Process JobFigures::of(ProcessId process) const {
   const auto observed = processes_.find(process);
   return observed == processes_.end() ? Process() : observed->second.seen;
 }
 
-std::string Pulse::line(const Job& job, Time now, double uptime_s) const {
+std::string JobFigures::line(const Job& job, Time now, double uptime_s) const {
   std::string out;
   const auto add = [&out](std::string_view part) {
     out += out.empty() ? "" : ", ";
