@@ -215,9 +215,13 @@ def change_log_adds_up(run: Run) -> Iterator[str]:
 
 
 def events_agree_with_log(run: Run) -> Iterator[str]:
-    numbers = [e["n"] for e in run.events]
-    if numbers != list(range(len(numbers))):
-        yield "events.jsonl is not numbered through"
+    expected = 0
+    for number in (e["n"] for e in run.events):
+        # What a master whose volume stalls had begun to write may come after the other one has read the file.
+        if number != expected and not (run.taken_over and number < expected):
+            yield f"events.jsonl has number {number} where {expected} would follow"
+            break
+        expected = number + 1
     names = {"worker_added": "ADDED", "worker_removed": "REMOVED"}
     told = [(names[e["event"]], e["host"].rsplit(":", 1)[0], e["time_ns"]) for e in run.events if e["event"] in names]
     for line in run.log:

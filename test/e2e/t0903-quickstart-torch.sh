@@ -3,7 +3,7 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/quickstart.sh"
 has_torch || skip "no PyTorch here"
-quickstart --ssh --with torch --generated --samples 3500 --epochs 10
+quickstart --ssh --with torch --generated --samples 3500 --epochs 20
 [ -s "$WORK/job/mnist.pt" ] || fail "no weights"
 expect_output quickstart '^0 ADDED 127\.0\.0\.4 [0-9]{19}$'
 expect_output quickstart '^1 REMOVED 127\.0\.0\.4 [0-9]{19}$'
