@@ -15,7 +15,7 @@ flood binary -H "$T/hosts" --rsh "$rsh" --rsh-binary
 say 'links break while spools are full: the volume takes 3 MB/s'
 LINES=60000
 LD_PRELOAD=$DT_BUILD/test/slow_open/slow_open.so DT_SLOW_KB_PER_S=3000 \
-  start cut dtlaunch -n 4 -s 0 --quiet --env LINES -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" "$T/flood"
+  start cut dtlaunch -n 4 -s 0 --dead-after 30s --quiet --env LINES -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" "$T/flood"
 job=$PID
 awaits --start '.volume.queue_bytes>3000000'
 for host in 0 1 2; do
