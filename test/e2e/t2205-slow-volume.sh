@@ -45,7 +45,7 @@ flood() { seq -f 'worker says %012.0f ............' "\$@"; }
   flood 1 $lines
   : >"$T/first"
   until [ -e "$T/stalls" ]; do sleep 0.1; done  # between two looks, not a wait
-  flood 1 600000
+  flood 1000001 1600000
   : >"$T/second"
 } &
 exec "$DT_BIN/elastic_worker" "\$@" >/dev/null
@@ -69,7 +69,7 @@ wait_for 20 '[ -e "$T/second" ]' || fail "it waits for a volume that takes nothi
 some_epochs 2
 awaits '.volume.stalled_s>8'
 kill -CONT "$helper"
-wait_for 60 'tail -n 1 "$log" | grep -q 000000600000' || fail "the log lacks its end"
+wait_for 60 'tail -n 1 "$log" | grep -q 000001600000' || fail "the log lacks its end"
 grep -aEq '^\[dtlaunch: [0-9]+ bytes are missing here: the shared volume took nothing for ([89]|[1-9][0-9]+) s\]$' "$log" ||
   fail "no line tells what is missing: $(grep -a missing "$log")"
 [ "$(event worker_stalls)$(event host_suspect)$(event worker_died)" = 000 ] || fail "somebody noticed: $(cut -c1-200 "$(story)" | tail -n 5)"
