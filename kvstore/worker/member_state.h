@@ -1,5 +1,5 @@
 /// A worker's membership: the view it was released into, the commits since, and the answer to its
-/// arrival at a boundary. No socket, no clock: the job link passes messages in, the store reads.
+/// arrival at a boundary. No socket, no clock: JobControl passes messages in, the store reads.
 ///
 /// Any thread; the boundary's calls are the caller's, in this order: arrive(), then, when
 /// is_answered() or the wait is over for another reason, leave_boundary().
