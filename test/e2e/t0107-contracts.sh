@@ -76,9 +76,13 @@ def walk(value, path):
         for item in value:
             yield from walk(item, path + "[]")
     else:
-        yield path + "[]" * isinstance(value, list)
-paths = {path for line in sys.stdin for path in walk(json.loads(line), sys.argv[1])}
-print("\n".join(sorted(p for p in paths if not any(q.startswith(p + ".") for q in paths))))
+        yield path + "[]" * isinstance(value, list), value
+values = [pair for line in sys.stdin for pair in walk(json.loads(line), sys.argv[1])]
+paths = {path for path, _ in values}
+paths = {p for p in paths if not any(q.startswith(p + ".") for q in paths)}
+if "empty" in sys.argv:  # null, "", false or [] in all documents
+    paths -= {path for path, value in values if value or type(value) in (int, float)}
+print("\n".join(sorted(paths)))
 EOT
 cd "$T/faults"
 awaits '.workers[id=0].values.step>=0'
@@ -145,4 +149,9 @@ with '.rolling_back!=null' '.hosts[host=localhost].leaving!=null' '.leaving!=nul
 dtctl stop --force >/dev/null
 python3 "$T/paths.py" status <"$T/status.json" | sed -E 's/\.(lost_s|values)\..*/.\1.*/' | sort -u >"$T/status.txt"
 golden status.txt
+# What no job here fills, or not each time: a field belongs to these only if no test can bring it about.
+python3 "$T/paths.py" status empty <"$T/status.json" | sed -E 's/\.(lost_s|values)\..*/.\1.*/' | sort -u >"$T/status_empty.txt"
+if [ -n "${DT_REWRITE-}" ]; then sort -u -o "$GOLDEN/status_empty.txt" "$GOLDEN/status_empty.txt" "$T/status_empty.txt"; fi
+unfilled=$(comm -23 "$T/status_empty.txt" "$GOLDEN/status_empty.txt")
+[ -z "$unfilled" ] || fail "no job filled $unfilled"
 expect_nothing_left
