@@ -272,6 +272,40 @@ def reasons_of_readme(text):
             yield len(lines), f"{found} {what} in README.md; it has at most {MOST_README[what]}"
 
 
+# Words that the next release of another may make untrue: where they stand. A peer in a cell: NAME VERSION (old), how: FIGURE.
+CLAIMING, PEER_PAGES = ("README.md", "packaging/doc/comparison.md"), ("packaging/doc/figures.md", "packaging/doc/changes.md")
+CLAIM = re.compile(r"\bnobody\b|\bno\s+other\s+system\b|\bthe\s+only\b", re.I)
+PEER = re.compile(r"(?:^|, )([A-Za-z][\w -]*?)(?: ([\d.]+|[0-9a-f]{7}))?( \(old\))?(?:, [a-z ]+)?: ")
+
+
+def reasons_of_claims(text):
+    begin = 0
+    for end in re.finditer(r"[.?!]\s|\n\s*\n|\n(?=[-#])|\||\Z", text):
+        found = CLAIM.search(text, begin, end.start())
+        if found and not re.search(r"\bas\s+of\s+\d{4}-\d\d\b", text[begin:end.start()]):
+            yield text.count("\n", 0, found.start()) + 1, f"{found[0]}: when you looked, as of YYYY-MM, stands in the same sentence"
+        begin = end.end()
+
+
+def reasons_of_peers(text, figures, changes):
+    """Yields (line, reason): the peers of README's figures are in the table of figures.md; (old): of 3 years before our release."""
+    year, month = re.search(r"^## .*\((\d{4})-(\d\d)-\d\d\)", changes, re.M).groups()
+    for number, line in enumerate(text.splitlines(), 1):
+        cell = line.strip("| ").split(" | ")[-1] if re.match(r"\| [^|]*\w", line) else ""
+        for name, version, old in PEER.findall(cell) or ([("NAME", "VERSION: FIGURE", "")] if cell else ()):
+            row = re.search(rf"^\| {re.escape(name)} \| {re.escape(version)} \| (\d{{4}}(?:-\d\d)?)\b", figures, re.M)
+            if not row or (row[1] < f"{int(year) - 3}-{month}") != bool(old):
+                yield number, f"{name} {version}: figures.md has its version and date, and (old) marks what is older than 3 years"
+
+
+PEER_TABLES = "| torchrun | 1.13 | 2022-12 |\n| a b | 15b8adf | 2023-11 |\n| c | 2.0 | 2023-10 |\n", "## 0.1.0 (2026-11-27)\n"
+PEER_CASES = [("| | x | others |\n|---|---|---|\n| y | 1 ms | torchrun 1.13 (old), tuned: 4 s, 7 steps, a b 15b8adf: 2 ms |\n", 0),
+              ("| y | 1 ms | torchrun 1.13: 4 s |", 1), ("| y | 1 ms | torchrun, tuned: 4 s |", 1), ("| y | 1 ms | torchrun 2.6: 4 s |", 1),
+              ("| y | 1 ms | a b 15b8adf (old): 4 s, c 2.0: 1 s |", 2), ("| y | 1 ms | d 1.0: 4 s |", 1), ("| y | 1 ms | 4 s |", 1)]
+CLAIM_CASES = [("Nobody as of 2026-11 has it. It is as\nof 2026-11 the\nonly one", 0), ("As of 2026-11 it is so. Nobody else is", 1),
+               ("| the only one | as of 2026-11 |", 1), ("- no other\n  system\n- as of 2026-11", 1), ("It is the only one, as of now.", 1)]
+
+
 def reasons_of_phases(script, page):
     """Yields where a page's lists of phases are not those of scripts/test: without a phase, and --ci."""
     lists = re.findall(r"^(?:usual|ci)=\((.*)\)$", script, re.M)
@@ -428,6 +462,8 @@ def self_test():
     bad = [f"{name}: {line}: {wanted} was wanted, not {found}" for name, line, wanted in CASES
            for found in [[reason for _, reason in reasons(name, line + "\n", "1.2.3")]]
            if (found != [] if wanted is None else not any(reason.startswith(wanted) for reason in found))]
+    for rule, cases in ((lambda text: reasons_of_peers(text, *PEER_TABLES), PEER_CASES), (reasons_of_claims, CLAIM_CASES)):
+        bad += [f"{count} reasons were wanted for {text!r}" for text, count in cases if len(list(rule(text))) != count]
     for names, wanted in NAME_CASES:
         found = [f"{name}: {reason}" for name, reason in reasons_of_names(names.split())]
         if found != [] if wanted is None else len(found) != 1 or not found[0].startswith(wanted):
@@ -452,7 +488,9 @@ def main():
         count += 1
         with open(os.path.join(ROOT, name), encoding="utf-8") as file:
             text = file.read()
-        for number, reason in [*reasons(name, text, version), *(reasons_of_readme(text) if name == "README.md" else ())]:
+        for number, reason in [*reasons(name, text, version), *(reasons_of_readme(text) if name == "README.md" else ()),
+                               *(reasons_of_peers(text, *map(read, PEER_PAGES)) if name == "README.md" else ()),
+                               *(reasons_of_claims(text) if name in CLAIMING else ())]:
             bad += 1
             print(f"{name}:{number}: {reason}")
     for name, reason in reasons_of_names(names):
