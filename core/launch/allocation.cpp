@@ -186,11 +186,6 @@ std::optional<LargerStep> larger_step(const VariableOf& variable) {
   return std::nullopt;
 }
 
-bool Allocation::has(const Host& host) const {
-  return host.user.empty() && host.port == 0 &&
-         std::ranges::any_of(hosts, [&](const HostLine& h) { return h.host.name == host.name; });
-}
-
 std::string name_of(const Allocation& allocation) {
   return fmt::format("{} job {}", allocation.kind == StarterKind::kSge ? "SGE" : "Slurm",
                      shown(allocation.job));

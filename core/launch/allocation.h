@@ -39,8 +39,6 @@ struct Allocation {
   std::string nodes;       ///< For people: "n[1-2,7]".
   std::string slots_from;  ///< Where the slots come from, for people; empty without slots.
   std::string ends;        ///< The end of its time as squeue writes it; empty: none is known.
-
-  [[nodiscard]] bool has(const Host& host) const;
 };
 
 /// "Slurm job 41"
