@@ -80,6 +80,7 @@ _FUNCTIONS = {
     "dtkv_unkeep": (c_int, [c_void_p]),
     "dtkv_wait": (c_int, [_STORE, c_uint64, c_double]),
     "dtkv_wait_all": (c_int, [_STORE, c_double]),
+    "dtkv_wait_in_stream": (c_int, [_STORE, c_uint64, c_double]),
     "dtkv_set_optimizer": (c_int, [_STORE, c_char_p]),
     "dtkv_set_gradient_compression": (c_int, [_STORE, c_char_p]),
     "dtkv_barrier": (c_int, [_STORE]),

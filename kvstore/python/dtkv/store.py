@@ -73,6 +73,12 @@ class Handle:
             raise
         self._store = None
 
+    def wait_in_stream(self, timeout: Optional[float] = None) -> None:
+        """As wait(), but for arrays on devices it waits only until the copies of the values are on the arrays' streams: what
+        is put on these streams later comes after them. wait() tells later how the operation ended."""
+        if self._store is not None:
+            self._store._wait_in_stream(self._number, timeout)
+
 
 def version() -> str:
     """The version of libdtkv."""
@@ -120,6 +126,12 @@ class Arrays:
         self.keys = (ctypes.c_char_p * self.count)(*[name.encode() for name in names])
         self.arrays = (_library.Array * self.count)(*[one.array for one in described])
         self.owners = [one.owner for one in described]
+
+    def follow_streams(self) -> None:
+        """Those of PyTorch on GPUs are used after the work that is on the present streams now, not when they were described."""
+        for at, owner in zip(self.arrays, self.owners):
+            if getattr(owner, "is_cuda", False):
+                at.stream = sys.modules["torch"].cuda.current_stream(owner.device).cuda_stream
 
 
 def _whole(name: str, number: Any, bits: int) -> int:
@@ -336,9 +348,19 @@ class Store:
         is_in_place = all(map(operator.is_, sent, received))
         return self._begin_pushpull(into if is_in_place else Arrays(names, sent, is_written=False), into, options, wait)
 
-    def pushpull_again(self, values: Arrays, out: Arrays, *, samples: int, step: int, learning_rate: float) -> None:
+    def pushpull_again(
+        self,
+        values: Arrays,
+        out: Arrays,
+        *,
+        samples: int,
+        step: int,
+        learning_rate: float,
+        priority: int = 0,
+        wait: bool = True,
+    ) -> Handle:
         """pushpull() of arrays that were described once: for many small arrays that takes longer than the call."""
-        self._begin_pushpull(values, out, _options(samples, step, learning_rate, "auto", 0), wait=True)
+        return self._begin_pushpull(values, out, _options(samples, step, learning_rate, "auto", priority), wait)
 
     def wait_all(self, timeout: Optional[float] = None) -> None:
         """Waits for all operations, at most `timeout` seconds, and raises the first one's error."""
@@ -658,6 +680,22 @@ class Store:
                 return  # done, now or by wait_all or an earlier wait
             if left is not None and left <= turn:
                 raise from_code(code, message)
+
+    def _wait_in_stream(self, number: int, timeout: Optional[float]) -> None:
+        ends = None if timeout is None else time.monotonic() + timeout
+        code = _TIMEOUT
+        while code == _TIMEOUT and number in self._pending:
+            turn = _LOOK_EVERY if ends is None else min(_LOOK_EVERY, ends - time.monotonic())
+            if turn <= 0:
+                raise from_code(code, f"the values are not on their streams after {timeout:g} s")
+            call = _Call()
+            try:
+                self._enter(call)
+                code = self._library.dtkv_wait_in_stream(self._pointer, number, turn)
+            finally:
+                self._calls.pop(call, None)
+        if code:
+            self._wait(number, timeout)  # it is over, or was before, and raises what went wrong
 
     def _free_unused(self, at: Any) -> None:
         """Frees memory of allocate() whose last array is gone."""

@@ -18,6 +18,7 @@ import dtkv
 import dtkv.torch as dt
 from dtkv.torch import replicas
 from dtkv.torch.transfer import Channel, pack, unpack
+from recording import recorded
 
 X = torch.randn(100, 8, generator=torch.Generator().manual_seed(1))
 Y = (X[:, 0] > 0).long()
@@ -474,6 +475,32 @@ class Hooks(unittest.TestCase):
             self.assertEqual(wrapped.module.b.weight.grad is not None, both)
             optimizer.step()
             self.assertEqual(torch.equal(wrapped.module.b.weight, before), not both and state._step == 1)
+
+    def test_each_bucket_is_complete_when_its_mean_is_there(self):
+        futures, seen = [], []
+
+        def hook(state, bucket):
+            futures.append(dt.ddp_hook(state, bucket))
+            return futures[-1]
+
+        def wait(real, *arguments):
+            seen.append([one.done() for one in futures])
+            return real(*arguments)
+
+        net = nn.Sequential(nn.Linear(8, 1 << 15), nn.Linear(1 << 15, 8), nn.Linear(8, 1 << 15))  # 1 MiB each
+        with recorded() as double:
+            wrapped = DDP(net, bucket_cap_mb=1)
+            state = dt.DDPState(wrapped, torch.optim.SGD(wrapped.parameters(), 0.1), type="local")
+            self.addCleanup(state.close)
+            wrapped.register_comm_hook(state, hook)
+            begin(self, state)
+            wrapped(X[:2]).sum().backward()
+            futures.clear()  # of one bucket: DDP divides the parameters after its first step
+            double.instead["dtkv_wait"] = wait
+            wrapped(X[:2]).sum().backward()
+        self.assertGreater(len(futures), 2)
+        done = [[i < count for i in range(len(futures))] for count in range(len(futures) + 1)]
+        self.assertEqual(seen, done)  # the last wait is that for the facts
 
     def test_errors_keep_their_class(self):
         wrapped, optimizer, state = self.ddp(model())

@@ -108,8 +108,9 @@ class Buffers:
         for at, model in self._models.items():
             means = set()
             for path, module in model.named_modules():
+                own = dict(module.named_buffers(recurse=False))
                 pair = [f"{path}.{name}".lstrip(".") for name in ("running_mean", "running_var")]
-                if all(isinstance(module._buffers.get(name.rpartition(".")[2]), torch.Tensor) for name in pair):
+                if all(name.rpartition(".")[2] in own for name in pair):
                     means.update(pair)
             named = dict(model.named_buffers())
             names = plain_names(named)

@@ -7,12 +7,13 @@ its first step.
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Tuple
+import functools
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 import torch.distributed
 
-from ..errors import InvalidUse, Rollback
+from ..errors import Error, InvalidUse, Rollback
 from ..store import Handle
 from .replica import Replica
 from .replicas import Replicas
@@ -20,6 +21,18 @@ from .replicas import Replicas
 _distributed: Any = torch.distributed
 _futures: Any = torch.futures
 _autograd: Any = torch.autograd
+
+
+class _Bucket(NamedTuple):
+    """A bucket of DDP in the backward that is under way."""
+
+    buffer: Any
+    rows: Dict[str, Tuple[Any, Any]]
+    """The parameters' rows and gradients in the buffer."""
+    future: Any
+    """DDP's."""
+    handles: List[Handle]
+    """Of its push; none: it was not sent."""
 
 
 def init_process_group(backend: str = "gloo") -> None:
@@ -60,9 +73,7 @@ class DDPState(Replicas):
         self.samples = 1
         """This worker's weight in the mean: the number of samples of the batch."""
         self._names: Dict[int, str] = {}
-        self._buckets: List[Tuple[Any, Dict[str, Tuple[Any, Any]], Any]] = []
-        """Of the backward that is under way: buffer, the parameters' rows and gradients in it, DDP's future."""
-        self._handles: List[Handle] = []
+        self._buckets: List[_Bucket] = []
         self._error: Optional[BaseException] = None
         replica = Replica(model, optimizer, is_whole=True)
         super().__init__(type)
@@ -86,7 +97,7 @@ class DDPState(Replicas):
             self._error = None
             _autograd.Variable._execution_engine.queue_callback(self._end_backward)
         rows: Dict[str, Tuple[Any, Any]] = {}
-        self._buckets.append((buffer, rows, future))
+        self._buckets.append(_Bucket(buffer, rows, future, []))
         if self._error is not None or self._is_lost:
             return future
         try:
@@ -99,33 +110,50 @@ class DDPState(Replicas):
                     raise InvalidUse(f"a parameter of shape {shape} is not of the model that DDPState was made with")
                 at = gradient.storage_offset() - buffer.storage_offset()
                 rows[name] = buffer[at : at + gradient.numel()], gradient
-            self._handles.append(self._push({name: row for name, (row, _) in rows.items()}, samples))
+            self._buckets[-1].handles.append(self._push({name: row for name, (row, _) in rows.items()}, samples))
         except BaseException as error:  # raised when DDP is done, which would make a RuntimeError of it
             self._error = error
         return future
 
     def _end_backward(self) -> None:
-        """Waits for all buckets, when backward is done; DDP copies them to the parameters' gradients after that."""
+        """When backward is done. Each bucket is complete when its mean is there, in the order in which they were sent; DDP
+        copies them to the parameters' gradients after that. The facts come last."""
         (one,) = self._replicas
-        buckets, handles = self._buckets, self._handles
-        self._buckets, self._handles = [], []
-        if self._error is None and not self._is_lost:
-            try:
-                with torch.no_grad():
-                    handles.append(self._push_facts(one, int(self.samples)))
-                    self._wait_for_mean(handles, {name: row for _, rows, _ in buckets for name, (row, _) in rows.items()})
-                    self._end_step(one, is_busy=True)
-                    self._set_gradients([gradients for _, gradients, _ in buckets])
-            except BaseException as error:  # of a signal's handler, too
-                self._error = error
+        buckets, self._buckets = self._buckets, []
+        facts: List[Handle] = []
+        is_well = self._error is None and not self._is_lost
+        if is_well:
+            self._try(lambda: facts.append(self._push_facts(one, int(self.samples))))
+        for bucket in buckets:
+            if is_well and (self._error is None or isinstance(self._error, Error)):  # not after a signal's handler
+                self._try(functools.partial(self._wait_for_bucket, bucket))
+            if self._is_lost or isinstance(self._error, Rollback):
+                bucket.buffer.zero_()
+            bucket.future.set_result(bucket.buffer)
+        if is_well and self._error is None:
+            self._try(lambda: self._take_facts(one, facts, buckets))
         if isinstance(self._error, Rollback):
             self._is_lost, self._error = True, None
-        for buffer, _, future in buckets:
-            if self._is_lost:
-                buffer.zero_()
-            future.set_result(buffer)
+            for bucket in buckets:
+                bucket.buffer.zero_()
         # DDP is not ready for the next step before it has copied the buckets.
         _autograd.Variable._execution_engine.queue_callback(self._end_step_of_ddp)
+
+    def _try(self, action: Callable[[], None]) -> None:
+        """Its first error is raised when DDP is done."""
+        try:
+            with torch.no_grad():
+                action()
+        except BaseException as error:  # of a signal's handler, too
+            self._error = self._error or error
+
+    def _wait_for_bucket(self, bucket: _Bucket) -> None:
+        self._wait_for_mean(bucket.handles, {name: row for name, (row, _) in bucket.rows.items()})
+
+    def _take_facts(self, one: Replica, facts: List[Handle], buckets: List[_Bucket]) -> None:
+        self._wait(facts)
+        self._end_step(one, is_busy=True)
+        self._set_gradients([bucket.rows for bucket in buckets])
 
     def _end_step_of_ddp(self) -> None:
         error, self._error = self._error, None

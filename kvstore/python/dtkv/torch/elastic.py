@@ -44,7 +44,8 @@ class _Pass:
     """One iteration of a sampler, and how far the program is: a DataLoader with processes asks for a number of batches
     before it gives out the first one, and then for one more with each that it gives out, those past the end too."""
 
-    def __init__(self, marks: Set[Tuple[int, int]]) -> None:
+    def __init__(self, batches: Union[Batches, Take], marks: Set[Tuple[int, int]]) -> None:
+        self.batches = batches
         self.asked = 0
         self.given = 0
         self.ahead: Optional[int] = None
@@ -234,8 +235,12 @@ class Elastic:
     def _now(self) -> Now:
         return Now(self.epoch, self.rank, self.world_size, self._boundaries)
 
+    def settle(self) -> None:
+        """Nothing of the steps that were made is under way any more."""
+
     def close(self) -> None:
         """Says goodbye to the servers. The model keeps its values."""
+        self._give_up()
         self.is_closed = True
         self.store.close()
 
@@ -243,6 +248,7 @@ class Elastic:
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        self._give_up()
         self.is_closed = True
         self.store.__exit__(kind, error, traceback)
 
@@ -265,6 +271,9 @@ class Elastic:
 
     def _follow_program(self) -> None:
         """Before an epoch's first step: the program may have frozen, unfrozen or added parameters."""
+
+    def _give_up(self) -> None:
+        """The training ends: what is under way has a while to come."""
 
     def _settle(self, is_final: bool) -> None:
         """This worker has no batch at present, or none any more: the others' steps do not wait for it."""
@@ -315,7 +324,7 @@ class Elastic:
             self._batches = batches
         if self._is_in_epoch:
             self.store.report(steps_in_epoch=len(batches))
-        self._pass = _Pass(self._marks())
+        self._pass = _Pass(batches, self._marks())
         return self._pass
 
     def ask(self, one: _Pass) -> None:
@@ -393,6 +402,7 @@ class Elastic:
         """Once, after this worker's last step of an epoch: when all have made theirs, all have the final state."""
         if self._has_met or self._is_lost:
             return
+        self.settle()
         self._agree()
         self._check_program()
         is_untouched = self._marks() <= self._begin_marks and not self._are_weights_changed()
@@ -467,6 +477,7 @@ class Elastic:
 
     def _begin(self, epoch: int) -> bool:
         """Passes the boundary before an epoch; False: this worker must leave."""
+        self.settle()
         self._begin_keys()
         try:
             view = self.store.epoch_boundary(epoch)

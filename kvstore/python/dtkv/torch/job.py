@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import numbers
-import operator
 import zlib
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
@@ -13,35 +12,16 @@ import torch
 
 from ..errors import InvalidUse, Mismatch, Nonfinite
 from ..store import Arrays
+from .bucket import Step
 from .elastic import Elastic
 from .layout import digests, flat, is_same, plain, shaped, signature
+from .overlap import Overlap
+from .parameter import Trained, count_writes, note, rows_for
+from .sampler import Batches
 from .transfer import pack, unpack
 
 _NAMES = "dtkv.names"
 """The key of what _names_of_model() gives for the lead."""
-_GRAD, _VERSION = operator.attrgetter("grad"), operator.attrgetter("_version")
-_ALIGN = 16
-"""Parameters begin at multiples of this many elements in the store's memory."""
-_any_torch: Any = torch  # whichever release it is
-_CAN_COUNT = _any_torch.__version__ >= (2, 5)
-_count_writes = _any_torch.autograd.graph.increment_version if _CAN_COUNT else torch._foreach_zero_
-
-
-class _Parameter:
-    """A parameter that is trained, and the places of its value and gradient, which have its strides."""
-
-    def __init__(self, name: str, parameter: Any, row: Any, gradient_row: Any) -> None:
-        self.name = name
-        self.parameter = parameter
-        self.row = row
-        self.gradient_row = gradient_row
-        row.copy_(flat(parameter))
-        self.value = shaped(row, parameter)
-        self.gradient = shaped(gradient_row, parameter)
-        parameter.data = self.value
-        parameter.grad = self.gradient
-        self.counted = parameter if _CAN_COUNT else torch.as_strided(parameter.detach(), (0,), (1,))
-        """What _count_writes() takes: the parameter, or nothing of it but its version, by which autograd sees the write."""
 
 
 class Job(Elastic):
@@ -66,18 +46,34 @@ class Job(Elastic):
     layers added, before an epoch's first step. Frozen ones and buffers are the lead's: see dtkv.torch.buffers. One
     thread, and one Job for each process of a job.
 
-    Attributes: epoch, the present one, from 0 on; left, whether this worker was removed; rolled_back, whether the epoch
+    Under dtlaunch gradients leave while backward computes the rest, and step() returns before the new weights are there: the
+    next forward waits for each layer's when it comes to it, and so does whoever uses a parameter. All bits are those of
+    overlap=False. `overlap`: None, where the program's steps fit (python.md says which do); True looks on for steps that fit;
+    False never. `job.overlap` says whether, and why not.
+
+    Attributes: samples, for programs whose steps have another number of samples than their batches: set before backward;
+    epoch, the present one, from 0 on; left, whether this worker was removed; rolled_back, whether the epoch
     begins again after the loss of a server; store, the dtkv.Store.
     """
 
-    def __init__(self, model: Any, optimizer: str, lr: float, *, type: Optional[str] = None) -> None:  # noqa: A002
+    def __init__(
+        self,
+        model: Any,
+        optimizer: str,
+        lr: float,
+        *,
+        overlap: Optional[bool] = None,
+        type: Optional[str] = None,  # noqa: A002
+    ) -> None:
         self.lr = lr
+        self.samples: Optional[int] = None
+        """Of the next step: what its gradients say that leave before step() is called."""
         self._is_accumulating = False
-        self._parameters: Dict[str, _Parameter] = {}
+        self._parameters: Dict[str, Trained] = {}
         self._gradient_blocks: List[Any] = []
         """Tensors that together are all gradients."""
-        self._versions: List[int] = []
-        """The parameters' versions after the last pull."""
+        self._arrays: Optional[Tuple[Arrays, Arrays]] = None
+        """Gradients and values for pushpull_again()."""
         self._unfrozen: Dict[str, Any] = {}
         """Rows of parameters that the program has unfrozen, as they were: a rollback to an earlier epoch needs them."""
         self._is_first = True
@@ -85,24 +81,27 @@ class Job(Elastic):
         super().__init__(type)
         self._model = model
         self._buffers.add_model("", model)
-        self._lay_out(trained)
         self._is_async = self.store.type == "dist_async"
+        self._overlap = Overlap(self, model, overlap, self.store.type)
+        self._lay_out(trained)
         with self._unless_servers_are_lost():
             self.store.set_optimizer(optimizer)
 
     def step(self, samples: int, lr: Optional[float] = None) -> None:
         """Contributes the gradients since the last step, as the mean over `samples`, and returns with the new weights of
-        the whole job's step; the gradients are zero then. Parameters without a gradient contribute zeros. After the loss
-        of a server it does nothing, and the batches end. Nonfinite (--refuse-nonfinite): the step was made without the
-        parts of this worker's gradients that were refused."""
+        the whole job's step, or with overlap before they are there; the gradients are zero then. Parameters without a
+        gradient contribute zeros. After the loss of a server it does nothing, and the batches end. Nonfinite (--refuse-nonfinite): the step was made without the
+        parts of this worker's gradients that were refused; with overlap the next step() may raise it, settle() or total()."""
         samples = self._check_step(samples)
         if self._is_accumulating:
             raise InvalidUse("step() inside accumulate(): call it after the last micro-batch's backward, outside")
         rate = float(self.lr if lr is None else lr)
+        self._overlap.settle()
         with self._unless_servers_are_lost():
             if not self._is_lost:
                 self._agree(None if self._is_async else rate)
                 self._check_weights()
+                self._overlap.look(Step(samples, self._step_number, rate), lr is not None)
         self._collect()
         try:
             with self._unless_servers_are_lost():
@@ -110,8 +109,22 @@ class Job(Elastic):
         finally:
             self._note_pull()
             self._step += 1
-            self._zero_gradients()
+            if not self._overlap.is_under_way:
+                self._zero_gradients()
+            self._overlap.end_step()
             self._count_step()
+        self._raise_refused()
+
+    @property
+    def overlap(self) -> str:
+        """Whether gradients leave in backward: "yes", or "no" and why."""
+        return f"no ({self._overlap.why})" if self._overlap.why else "yes"
+
+    def settle(self) -> None:
+        """Returns when all parameters have the values of the last step: for a program that keeps an alias of one
+        (`p.data`, a view of numpy), or measures time. Nonfinite: as step()."""
+        self._overlap.settle()
+        self._raise_refused()
 
     def state(self, name: str, value: Any, *, reduce: str = "mean") -> Any:
         """Registers a tensor or a number that all workers are to have alike, newcomers too, and returns it, a number as a
@@ -135,12 +148,14 @@ class Job(Elastic):
         """Sets the servers' optimizer state number `which` of each parameter (1: momentum or first moment; 2: second
         moment), as pull_state() of another job returned it. Before epochs(), on all workers; the model's weights are taken
         now."""
+        self.settle()
         self._begin_keys()
         self.store.init_state({name: self._row(name, values[name]) for name in self._parameters}, which, updates=updates)
 
     def pull_state(self, which: int) -> Tuple[Dict[str, Any], List[int]]:
         """The servers' optimizer state number `which` of each parameter, by name, and the parameters' numbers of updates.
         After total(), or before epochs(): the model's weights are taken then."""
+        self.settle()
         self._begin_keys()
         rows = {name: torch.zeros_like(one.row) for name, one in self._parameters.items()}
         updates = self.store.pull_state(rows, which)
@@ -179,44 +194,18 @@ class Job(Elastic):
         return {name: p for name, p in self._all().items() if not p.requires_grad}
 
     def _lay_out(self, trained: Mapping[str, Any]) -> None:
-        """On the CPU values and gradients become views of two blocks of the store's memory, a pair for each type."""
-        rooms: Dict[Any, int] = {}
-        places: List[int] = []
-        for p in trained.values():
-            at = rooms.get(p.dtype, 0)
-            places.append(at)
-            if p.device.type == "cpu":
-                rooms[p.dtype] = at + -(-p.numel() // _ALIGN) * _ALIGN
-        blocks = {
-            dtype: [self.store.allocate(size, str(dtype)[len("torch.") :]) for _ in range(2)]
-            for dtype, size in rooms.items()
-        }
-        self._gradient_blocks += [torch.from_numpy(gradients) for _, gradients in blocks.values()]
-        for (name, p), at in zip(trained.items(), places):
-            if p.device.type == "cpu":
-                row, gradient = (torch.from_numpy(block[at : at + p.numel()]) for block in blocks[p.dtype])
-            else:
-                row, gradient = torch.empty_like(flat(p)), torch.zeros_like(flat(p))
-                self._gradient_blocks.append(gradient)
-            self._parameters[name] = _Parameter(name, p, row, gradient)
-        self._describe()
-
-    def _describe(self) -> None:
-        """Gradients and values for pushpull_again(); what a step does with each parameter."""
-        ours = list(self._parameters.values())
-        self._is_on_cpu = all(one.row.device.type == "cpu" for one in ours)
-        self._arrays = self._arrays_of(ours)
-        self._of_model = [one.parameter for one in ours]
-        self._addresses = [one.value.data_ptr() for one in ours]
-        self._gradients = [one.gradient for one in ours]
-        self._counted = [one.counted for one in ours]
+        """Values and gradients become views of blocks, which on the CPU are the store's memory."""
+        tensors = list(trained.values())
+        rows, _ = rows_for(self.store, tensors)
+        rows = [row if row.device.type == "cpu" else torch.empty_like(row) for row in rows]  # each in a file without others
+        gradient_rows, blocks = rows_for(self.store, tensors)
+        self._gradient_blocks += blocks
+        for (name, p), *places in zip(trained.items(), rows, gradient_rows):
+            self._parameters[name] = Trained(name, p, *places)
+        self._arrays = None
+        self._of_model = [one.parameter for one in self._parameters.values()]
         self._note_pull(is_pulled=False)
-
-    @staticmethod
-    def _arrays_of(ours: List[_Parameter]) -> Tuple[Arrays, Arrays]:
-        names = [one.name for one in ours]
-        gradients = Arrays(names, [one.gradient_row for one in ours], is_written=False)
-        return gradients, Arrays(names, [one.row for one in ours], is_written=True)
+        self._overlap.lay_out(list(self._parameters.values()))
 
     def _row(self, name: str, values: Any) -> Any:
         """An array of a parameter's shape, in the order of its memory."""
@@ -229,19 +218,12 @@ class Job(Elastic):
             block.zero_()
 
     def _collect(self) -> None:
-        """Brings the gradients to their places in the store's memory, where the program put them elsewhere."""
-        if list(map(torch.Tensor.data_ptr, self._of_model)) != self._addresses:
-            moved = next(one.name for one in self._parameters.values() if one.parameter.data_ptr() != one.value.data_ptr())
-            raise InvalidUse(f"{moved} moved: make the Job after .to(), .half() and the like")
-        for parameter, gradient, found in zip(self._of_model, self._gradients, map(_GRAD, self._of_model)):
-            if found is gradient:
-                continue
-            with torch.no_grad():
-                if found is None:
-                    gradient.zero_()
-                elif found.data_ptr() != gradient.data_ptr():
-                    gradient.copy_(found.detach())
-            parameter.grad = gradient
+        """The gradients are in their places."""
+        for one in self._parameters.values():
+            if one.has_moved:
+                raise InvalidUse(f"{one.name} moved: make the Job after .to(), .half() and the like")
+        for one in self._parameters.values():
+            one.collect()
 
     # ---------------------------------------------------------------- the program's changes
 
@@ -290,6 +272,7 @@ class Job(Elastic):
         self._note_pull()
 
     def _check_program(self) -> None:
+        self._overlap.check_ended()
         new, gone = self._changes()
         for name in [*new, *gone]:
             word = "frozen" if name in gone else "unfrozen or added"
@@ -297,11 +280,9 @@ class Job(Elastic):
 
     def _check_weights(self, but: Sequence[str] = ()) -> None:
         """InvalidUse: the program has changed weights, which the servers have."""
-        present = list(map(_VERSION, self._of_model))
-        if present == self._versions:
-            return
-        for one, now, before in zip(self._parameters.values(), present, self._versions):
-            if now == before or one.name in but:
+        written = [one for one in self._parameters.values() if one.is_written]
+        for one in written:
+            if one.name in but:
                 continue
             row = torch.zeros_like(one.row)
             if not self._is_async:
@@ -311,7 +292,7 @@ class Job(Elastic):
                     f"{one.name} was changed by the program (load_state_dict, clamp_, ...): with dt.Job the servers have "
                     "the weights; use dt.Optimizer, or change it before epochs()"
                 )
-        self._versions = present
+        note(written)
 
     def _are_weights_changed(self) -> bool:
         try:
@@ -415,6 +396,7 @@ class Job(Elastic):
         return differ
 
     def _settle(self, is_final: bool) -> None:
+        self._overlap.settle()
         one = self._pass
         if is_final or (one is not None and one.given == 0):  # fewer samples than workers
             self._finish_steps()
@@ -434,14 +416,53 @@ class Job(Elastic):
     def _exchange(self, samples: int, rate: float) -> None:
         if self._is_lost:
             return
-        if not self._is_on_cpu:  # the arrays of a GPU come with its present stream
-            self._arrays = self._arrays_of(list(self._parameters.values()))
+        step = Step(samples, self._step_number, rate)
+        if self._overlap.exchange(step):
+            self._arrays = None
+        else:
+            self._exchange_now(step)
+        self.store.progress(self.epoch, self._step)
+
+    def _exchange_now(self, step: Step) -> None:
+        """Sends all gradients and waits for all values."""
+        if self._arrays is None:
+            ours = list(self._parameters.values())
+            names = [one.name for one in ours]
+            gradients = Arrays(names, [one.gradient_row for one in ours], is_written=False)
+            self._arrays = gradients, Arrays(names, [one.row for one in ours], is_written=True)
+        for one in self._arrays:
+            one.follow_streams()
         try:
-            self.store.pushpull_again(*self._arrays, samples=samples, step=self.epoch << 32 | self._step, learning_rate=rate)
+            self.store.pushpull_again(*self._arrays, samples=step.samples, step=step.number, learning_rate=step.rate)
         except Nonfinite:
             self._pull()
             raise
-        self.store.progress(self.epoch, self._step)
+
+    @property
+    def _step_number(self) -> int:
+        """The same on all workers."""
+        return self.epoch << 32 | self._step
+
+    # ---------------------------------------------------------------- what overlap asks
+
+    def _may_send(self) -> bool:
+        is_open = self._is_in_epoch and self._has_agreed and not self._has_finished_steps
+        return is_open and not self._is_lost and not self._is_accumulating
+
+    def _step_now(self, samples: int) -> Step:
+        return Step(samples, self._step_number, float(self.lr))
+
+    def _samples_of_batch(self) -> Optional[int]:
+        one = self._pass
+        return one.batches.size_of(one.steps + one.micro) if one is not None and isinstance(one.batches, Batches) else None
+
+    def _raise_refused(self) -> None:
+        error = self._overlap.refused()
+        if error is not None and not self._is_lost:
+            raise error
+
+    def _give_up(self) -> None:
+        self._overlap.close()
 
     def _pull(self) -> None:
         self.store.pull({name: one.row for name, one in self._parameters.items()})
@@ -449,6 +470,7 @@ class Job(Elastic):
 
     def _note_pull(self, is_pulled: bool = True) -> None:
         """The parameters have new values: a graph that has the old ones must not be used."""
-        if is_pulled and self._counted:
-            _count_writes(self._counted)
-        self._versions = list(map(_VERSION, self._of_model))
+        ours = list(self._parameters.values())
+        if is_pulled:
+            count_writes(ours)
+        note(ours)

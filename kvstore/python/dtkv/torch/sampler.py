@@ -212,6 +212,8 @@ class Batches:
         """Of the epoch behind a boundary."""
         self._end: Optional[int] = None
         """Where the epoch ends that was iterated."""
+        self._begun: Optional[Tuple[Now, Cut]] = None
+        """Of the newest iteration."""
         self.position = 0
         """With `steps`: where in the sequence this epoch begins. A program's own checkpoint has it, and sets it again
         before epochs()."""
@@ -276,6 +278,7 @@ class Batches:
         plan = Plan(self._count, places.whole, self._seed % (1 << 48), checksum(order, places.begin))
         self._plan = now.boundary, plan
         self._end = places.end
+        self._begun = now, places
         found = self._go(now, places)
         return found if self._watch is None else _Watched(found, self._watch, self._watch.begin_pass(self))
 
@@ -297,6 +300,14 @@ class Batches:
         found = self._cut(now)
         last = found.part(found.steps - 1, now.rank, now.world)
         return found.steps - (found.steps == 1 and last.start == last.stop)
+
+    def size_of(self, step: int) -> Optional[int]:
+        """The samples of this worker's batch of a step, from 0 on, in the newest iteration; None: it has no such batch."""
+        if self._begun is None or not 0 <= step < self._begun[1].steps:
+            return None
+        now, places = self._begun
+        mine = places.part(step, now.rank, now.world)
+        return int(mine.stop - mine.start)
 
     def advance(self) -> None:
         """At an epoch's end: the position is behind its global batches, if it was iterated."""
