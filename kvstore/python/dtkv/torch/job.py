@@ -90,8 +90,9 @@ class Job(Elastic):
     def step(self, samples: int, lr: Optional[float] = None) -> None:
         """Contributes the gradients since the last step, as the mean over `samples`, and returns with the new weights of
         the whole job's step, or with overlap before they are there; the gradients are zero then. Parameters without a
-        gradient contribute zeros. After the loss of a server it does nothing, and the batches end. Nonfinite (--refuse-nonfinite): the step was made without the
-        parts of this worker's gradients that were refused; with overlap the next step() may raise it, settle() or total()."""
+        gradient contribute zeros. After the loss of a server it does nothing, and the batches end. Nonfinite
+        (--refuse-nonfinite): the step was made without the parts of this worker's gradients that were refused; with overlap
+        the next step() may raise it, settle() or total()."""
         samples = self._check_step(samples)
         if self._is_accumulating:
             raise InvalidUse("step() inside accumulate(): call it after the last micro-batch's backward, outside")
