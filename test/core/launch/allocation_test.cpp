@@ -107,10 +107,6 @@ TEST_CASE("allocation: Slurm's tasks are slots when they were asked for", "[allo
   CHECK(usual_workers(*found) == 5);
   CHECK(found->nodes == "n[1-2]");
   CHECK(found->ends == "2026-11-25T09:00:00");
-  CHECK(found->has({"", "n2", 0}));
-  CHECK_FALSE(found->has({"", "n3", 0}));
-  CHECK_FALSE(found->has({"alice", "n2", 0}));
-  CHECK_FALSE(found->has({"", "n2", 2222}));
 }
 
 TEST_CASE("allocation: unreadable task counts are an error at their column", "[allocation]") {
