@@ -7,7 +7,8 @@
 ///     order in which the file first names them.
 ///  2. A host with too many loses newcomers first (those furthest from ready), then the member with
 ///     the highest rank.
-///  3. Members change at boundaries only; an unwanted newcomer is stopped at once. An edit that both adds and removes commits as one: it is
+///  3. Members change at boundaries only; an unwanted newcomer is stopped at once. An edit that
+///  both adds and removes commits as one: it is
 ///     held until each of its newcomers is ready or has failed once, at most kSwapWait.
 ///     No other change waits for it.
 ///  4. A member stays if the view would fall below its least number of members.

@@ -1,6 +1,7 @@
 /// The status of a job: what the control socket answers and `dtctl status --json` prints. A struct
 /// is an object of the JSON, and its members are named as the keys; status_fields.h says what each
-/// is, supervisor/control/job_status fills it. A number is none where it is null, or where a supervisor of another version has none.
+/// is, supervisor/control/job_status fills it. A number is none where it is null, or where a
+/// supervisor of another version has none.
 #pragma once
 
 #include <cstdint>

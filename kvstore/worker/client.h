@@ -1,9 +1,9 @@
 /// The stores dist_sync and dist_async: a worker's library.
 ///
 /// Threads: one event loop owns the connections (one per server loop), the chunks' rounds and
-/// the JobControl (kvstore/link/agent_socket). A thread that waits in a call runs the loop; between calls the loop's own thread does
-/// (event_loop.h). Gradients are sent from the caller's memory, and values received into it,
-/// without a copy.
+/// the JobControl (kvstore/link/agent_socket). A thread that waits in a call runs the loop; between
+/// calls the loop's own thread does (event_loop.h). Gradients are sent from the caller's memory,
+/// and values received into it, without a copy.
 ///
 /// Per chunk, one request is in flight at a time: the next round's push waits for this round's
 /// answer. Per connection, requests are sent by priority, with at most a window of bytes queued;
