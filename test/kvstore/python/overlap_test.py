@@ -272,6 +272,18 @@ class Observing(Case):
         self.assertEqual(used, [10, 10, 10, 10, 10, 10, 4] * 2)
         self.assertEqual(job.overlap, "yes")
 
+    def test_a_batch_that_is_skipped(self):
+        def steps(job, net):
+            for i, ids in enumerate(job.batches(44, 8)):
+                if i != 3:
+                    F.cross_entropy(net(X[ids]), Y[ids]).backward()
+                    job.step(len(ids))
+
+        with warnings.catch_warnings(), recorded() as double:
+            warnings.simplefilter("error")
+            self.as_without(steps)
+            self.assertEqual({one[3] for one in double.pushes()[-2:]}, {4})  # the last batch
+
     def test_three_failures_are_enough(self):
         seen = []
 
