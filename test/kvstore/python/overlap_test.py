@@ -362,7 +362,7 @@ USES = {
     "forward": lambda net: net(X[:2]),
     "state_dict": lambda net: list(net.state_dict().values()),
     "deepcopy": lambda net: list(copy.deepcopy(net).parameters()),
-    "deepcopy of one": lambda net: [copy.deepcopy(p) for p in net.parameters()],
+    "deepcopy of one": lambda net: copied(net.parameters()),
     "save": lambda net: saved(net),
     "numpy": lambda net: [torch.from_numpy(p.detach().numpy()) for p in net.parameters()],
     "data": lambda net: [p.data for p in net.parameters()],
@@ -378,6 +378,12 @@ USES = {
     "printed": lambda net: torch.tensor([len(repr(net[0].weight))]),
     "evaluation": lambda net: net.eval()(X[:2]),
 }
+
+
+def copied(parameters):
+    found = list(map(copy.deepcopy, parameters))
+    assert all(type(p) is nn.Parameter for p in found), "a copy is under way"
+    return found
 
 
 def saved(net):
@@ -468,8 +474,8 @@ class Uses(Case):
             net[0](X[:1])
             self.assertEqual(marked(net), 4)
             net.eval()
+            net.register_forward_pre_hook(lambda *_: self.assertEqual(marked(net), 0))
             net(X[:1])
-            self.assertEqual(marked(net), 0)
 
     def test_a_graph_from_before_the_step_is_refused(self):
         net = model()
