@@ -47,3 +47,11 @@ verdicts() {
   output check
   ! grep -v ' ok$' "$T/check.out" || fail "a case is not what it should be"
 }
+
+# loses_a_server FOLDER: once the case has stepped; then it goes on, from a checkpoint.
+loses_a_server() {
+  local folder=$1
+  wait_for 30 '[ -e "$folder/has_stepped" ]'
+  kill -KILL "$(pid_of servers 1)"
+  touch "$folder/goes_on"
+}

@@ -32,14 +32,6 @@ grows_and_shrinks() {
   touch "$1/shrinks"
 }
 
-# loses_a_server FOLDER: in mid-epoch; the job goes back to a checkpoint.
-loses_a_server() {
-  local folder=$1
-  wait_for 30 '[ -e "$folder/has_stepped" ]'
-  kill -KILL "$(pid_of servers 1)"
-  touch "$folder/goes_on"
-}
-
 folders=()
 for case in ${CASES:-${cases[@]}}; do
   folder=$T/${case//\//.}

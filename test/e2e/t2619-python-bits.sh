@@ -13,14 +13,6 @@ if is_nightly || [ -n "${NOTE-}" ]; then read -ra cases <<<"$(python bits cases)
 if is_nightly || ! python bits is-known; then hows+=(off); fi
 [ -z "${NOTE-}" ] || hows=(off)
 
-# loses_a_server FOLDER: while values are under way.
-loses_a_server() {
-  local folder=$1
-  wait_for 30 '[ -e "$folder/has_stepped" ]'
-  kill -KILL "$(pid_of servers 1)"
-  touch "$folder/goes_on"
-}
-
 folders=()
 for case in ${CASES:-${cases[@]}}; do
   for how in "${hows[@]}"; do

@@ -7,8 +7,9 @@ using namespace dt;
 using namespace std::chrono_literals;
 using supervisor::JobFigures;
 
-TEST_CASE("job figures: a worker's rate is that of the last seconds, across epochs that count anew",
-          "[status]") {
+TEST_CASE(
+    "job figures: a worker's rate is that of the last seconds, across epochs that begin at step 0",
+    "[status]") {
   JobFigures figures;
   const WorkerId worker(3);
   const ProcessId process{Role::kWorker, 3};
