@@ -98,11 +98,11 @@ new_hosts() {
 }
 
 # share_imports [N]: from here on "${WORKER[@]}" SCRIPT... starts a program of Python that has PyTorch already
-# (python/forks.py), from one of N interpreters, each with its own hash seed. Nightly each program imports it, as a user's does.
+# (python/forks.py), from one of N interpreters, each with its own hash seed. Nightly, programs that are no table of cases import
+# it, as a user's does.
 WORKER=("$PYTHON")
 share_imports() {
   local i
-  ! is_nightly || return 0
   export FORKS_PARENT=dt-forks-$$ FORKS_PARENTS=${1:-1}
   for ((i = 0; i < FORKS_PARENTS; i++)); do
     # It is no process of a job, and names no folder of this test.

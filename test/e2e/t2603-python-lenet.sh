@@ -3,7 +3,7 @@
 # one job.
 . "$(dirname "$0")/lib.sh"
 export PYTHONPATH=$DT_SOURCE/kvstore/python DTKV_LIBRARY=$DT_BUILD/lib/libdtkv.so.0
-share_imports
+is_nightly || share_imports
 most=1e-5
 [ -z "${DT_TORCH_PYTHON-}" ] || most=1e-3  # another PyTorch than dttrain's rounds otherwise
 files=("${WORKER[@]}" "$DT_SOURCE/test/e2e/python/lenet_files.py")

@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 export PYTHONPATH=$DT_SOURCE/kvstore/python DTKV_LIBRARY=$DT_BUILD/lib/libdtkv.so.0
-share_imports
+is_nightly || share_imports
 mnist=("${WORKER[@]}" "$DT_SOURCE/test/e2e/python/mnist_ddp.py")
 audit() {
   run audit python3 "$DT_SOURCE/test/e2e/python/audit.py" "$T"/w*.jsonl

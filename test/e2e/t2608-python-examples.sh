@@ -5,7 +5,7 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
 export PYTHONPATH=$DT_SOURCE/kvstore/python DTKV_LIBRARY=$DT_BUILD/lib/libdtkv.so.0 PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1
-share_imports
+is_nightly || share_imports
 examples=$DT_SOURCE/kvstore/python/examples
 # example NAME WORKERS ARGUMENTS...: alone (0), or as a job; its output is then in $T/NAME.WORKERS.out.
 example() {

@@ -7,13 +7,16 @@ FORKS_PARENT is the name of the parents' abstract sockets, of which there are FO
 does; a child whose worker was killed is killed.
 """
 
+import atexit
 import ctypes
+import gc
 import importlib
 import os
 import select
 import signal
 import socket
 import sys
+import threading
 
 from dtkv import run as warm
 
@@ -50,6 +53,7 @@ def be_parent(number):
     end_with_parent()
     for name in ("torch", "dtkv.torch"):
         importlib.import_module(name)
+    gc.freeze()  # else the first collection of each child copies what all of them have
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address(number))
@@ -61,7 +65,23 @@ def be_parent(number):
             connection.close()
     end_with_parent()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    warm._run_script(keep(connection))
+    words = keep(connection)
+    try:
+        warm._run_script(words)
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            end_as_program(end.code or 0)
+        raise
+
+
+def end_as_program(code):
+    """What the interpreter does at its end, but for the destruction of all that the parent has imported: this copies most of it,
+    and takes ten times as long as most workers."""
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    for one in (sys.stdout, sys.stderr):
+        one.flush()
+    os._exit(code)
 
 
 def run(words):
