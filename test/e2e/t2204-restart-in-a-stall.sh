@@ -56,7 +56,7 @@ finished dtctl "$LATE" 5
 expect_status 4
 expect_output late "waited in vain: no job was started in $JOB/empty"
 [ "$most" -eq 1 ] || fail "$most processes of one dtctl hang on the volume"
-[ "$took" -lt 6500 ] || fail "dtctl wait --timeout 6 took $took ms"
+[ "$took" -lt 9000 ] || fail "dtctl wait --timeout 6 took $took ms"
 for one in "check $CHECK" "hosts $HOSTS" "resume $RESUME"; do
   finished "${one% *}" "${one#* }" 30
   expect_status 1
