@@ -1,4 +1,4 @@
-# timeout=300 cost=85 needs=dttrain
+# timeout=300 cost=85 nightly needs=dttrain
 # The README's promise on sshd hosts: a third one joins and leaves while LeNet trains, and no process is left running. Another
 # program on the hosts' addresses, such as a second quickstart, is not mistaken for this one's.
 . "$(dirname "$0")/lib.sh"
