@@ -355,12 +355,13 @@ class Store:
         *,
         samples: int,
         step: int,
-        learning_rate: float,
+        learning_rate: float = 0.0,
+        reduce: str = "auto",
         priority: int = 0,
         wait: bool = True,
     ) -> Handle:
         """pushpull() of arrays that were described once: for many small arrays that takes longer than the call."""
-        return self._begin_pushpull(values, out, _options(samples, step, learning_rate, "auto", priority), wait)
+        return self._begin_pushpull(values, out, _options(samples, step, learning_rate, reduce, priority), wait)
 
     def wait_all(self, timeout: Optional[float] = None) -> None:
         """Waits for all operations, at most `timeout` seconds, and raises the first one's error."""

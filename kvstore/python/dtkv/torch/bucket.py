@@ -2,47 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, ContextManager, List, NamedTuple, Optional, Protocol, Set
+from typing import Any, Callable, ContextManager, List, Optional, Protocol, Set
 
-import numpy
 import torch
 
-from ..errors import Error, InvalidUse, Nonfinite
+from ..errors import Error, Nonfinite
 from ..store import Arrays, Handle, Store
 from . import under_way
+from .ahead import Step
 from .parameter import Trained, count_writes, note
 
 _any_torch: Any = torch
 
 
-class Step(NamedTuple):
-    """What a push says of its step."""
-
-    samples: int
-    number: int
-    rate: float
-
-    def same_as(self, other: Step) -> bool:
-        """Whether the servers take them for the same."""
-        return self[:2] == other[:2] and numpy.float32(self.rate) == numpy.float32(other.rate)
-
-
 class Training(Protocol):
-    """What Overlap needs of a Job."""
+    """What a bucket needs of a Job."""
 
     store: Store
 
     def _unless_servers_are_lost(self) -> ContextManager[None]:
         ...
-
-    def _may_send(self) -> bool:
-        """Whether gradients of this backward may leave before step()."""
-
-    def _step_now(self, samples: int) -> Step:
-        """The step that is made now, as a backward that begins sees it."""
-
-    def _samples_of_batch(self) -> Optional[int]:
-        """Of the batch that the job's sampler gave for this step."""
 
 
 class Bucket:
@@ -163,7 +142,3 @@ class Bucket:
         if handle is not None:
             with self._training._unless_servers_are_lost():
                 handle.wait()
-
-
-def changed_after(name: str) -> InvalidUse:
-    return InvalidUse(f"{name}'s gradient changed after backward sent it: dt.Job(..., overlap=False)")

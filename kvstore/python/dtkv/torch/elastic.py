@@ -314,6 +314,20 @@ class Elastic:
             raise InvalidUse("a step after total(): this worker has finished the steps of this epoch")
         return int(samples)
 
+    # ---------------------------------------------------------------- what Ahead asks
+
+    @property
+    def _step_number(self) -> int:
+        """The same on all workers."""
+        return self.epoch << 32 | self._step
+
+    def _may_send(self) -> bool:
+        return self._is_in_epoch and self._has_agreed and not self._has_finished_steps and not self._is_lost
+
+    def _samples_of_batch(self) -> Optional[int]:
+        one = self._pass
+        return one.batches.size_of(one.steps + one.micro) if one is not None and isinstance(one.batches, Batches) else None
+
     # ---------------------------------------------------------------- samplers
 
     def begin_pass(self, batches: Union[Batches, Take]) -> _Pass:

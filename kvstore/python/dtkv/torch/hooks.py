@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import weakref
 from typing import Any, Callable
 
 import torch
@@ -34,3 +36,24 @@ def before_forward(see: Callable[[Any, Any], None]) -> Hook:
     """Calls see(module, arguments) before each forward() of this process. The hook is PyTorch's for all modules: a module's
     own hooks would be copied, sent and scripted with it, and turn fast paths off."""
     return Hook(_modules.register_module_forward_pre_hook(see))
+
+
+def weakly(method: Any, *words: Any) -> Callable[..., None]:
+    """A function that calls the method with these words before its own, as long as the method's object is there."""
+    kept = weakref.WeakMethod(method)
+
+    def see(*arguments: Any) -> None:
+        found = kept()
+        if found is not None:
+            found(*words, *arguments)
+
+    return see
+
+
+def has_compiled(model: Any) -> bool:
+    """Whether code was compiled in this process, or will be for a module: a guard on a parameter's class would compile it
+    anew in each step."""
+    compiled = sys.modules.get("torch._dynamo.utils")
+    if compiled is not None and compiled.counters["frames"]:
+        return True
+    return "torch._dynamo" in sys.modules and any(hasattr(module, "_orig_mod") for module in model.modules())

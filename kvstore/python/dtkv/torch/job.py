@@ -12,12 +12,11 @@ import torch
 
 from ..errors import InvalidUse, Mismatch, Nonfinite
 from ..store import Arrays
-from .bucket import Step
+from .ahead import Step
 from .elastic import Elastic
 from .layout import digests, flat, is_same, plain, shaped, signature
 from .overlap import Overlap
 from .parameter import Trained, count_writes, note, rows_for
-from .sampler import Batches
 from .transfer import pack, unpack
 
 _NAMES = "dtkv.names"
@@ -119,7 +118,7 @@ class Job(Elastic):
     @property
     def overlap(self) -> str:
         """Whether gradients leave in backward: "yes", or "no" and why."""
-        return f"no ({self._overlap.why})" if self._overlap.why else "yes"
+        return str(self._overlap)
 
     def settle(self) -> None:
         """Returns when all parameters have the values of the last step: for a program that keeps an alias of one
@@ -439,23 +438,13 @@ class Job(Elastic):
             self._pull()
             raise
 
-    @property
-    def _step_number(self) -> int:
-        """The same on all workers."""
-        return self.epoch << 32 | self._step
-
     # ---------------------------------------------------------------- what overlap asks
 
     def _may_send(self) -> bool:
-        is_open = self._is_in_epoch and self._has_agreed and not self._has_finished_steps
-        return is_open and not self._is_lost and not self._is_accumulating
+        return super()._may_send() and not self._is_accumulating
 
     def _step_now(self, samples: int) -> Step:
         return Step(samples, self._step_number, float(self.lr))
-
-    def _samples_of_batch(self) -> Optional[int]:
-        one = self._pass
-        return one.batches.size_of(one.steps + one.micro) if one is not None and isinstance(one.batches, Batches) else None
 
     def _raise_refused(self) -> None:
         error = self._overlap.refused()

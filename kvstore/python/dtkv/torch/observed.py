@@ -1,19 +1,29 @@
-"""One step of dt.Job as a program makes it: whether its gradients could have left in backward."""
+"""One step as a program makes it: whether its gradients could have left in backward."""
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Protocol, Sequence, Tuple
 
 import torch
 
 from .layout import flat
-from .parameter import Trained
 
 MODE, CHANGED, RATE, SAMPLES = "gradients", "changed", "rate", "samples"
 """What a step can fail: see Observed.failed()."""
 
 Failed = Tuple[str, str]
 """One of these, and a sentence."""
+
+
+class Watched(Protocol):
+    """A parameter whose gradients are observed."""
+
+    name: str
+    parameter: Any
+
+    @property
+    def gradient(self) -> Any:
+        """What `.grad` is where neither backward nor the program has set another."""
 
 
 class _Gradient:
@@ -34,21 +44,22 @@ class _Gradient:
 def _bits(tensor: Any) -> Any:
     """A sum of the elements' bits: a number of 64 bits, where the tensor is."""
     row = flat(tensor)
-    return row.view(torch.int64 if row.element_size() == 8 else torch.int32).sum(dtype=torch.int64)
+    return row.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[row.element_size()]).sum(dtype=torch.int64)
 
 
 class Observed:
-    """`parameters`: those of the step. `samples`: for each rule what it says of the step's samples, if it can."""
+    """`parameters`: those of the step."""
 
-    def __init__(self, parameters: Sequence[Trained]) -> None:
+    def __init__(self, parameters: Sequence[Watched]) -> None:
         self._parameters = parameters
         self._found: List[Optional[_Gradient]] = [None] * len(parameters)
         self._failed: Optional[Failed] = None
         self.order: List[int] = []
         """Numbers of the parameters in the order in which their gradients came."""
         self.samples: Sequence[Optional[int]] = ()
-        self.rate = 0.0
-        """As backward began."""
+        """For each rule what it says of the step's samples, if it can."""
+        self.step: Any = None
+        """The step as backward began."""
 
     def see(self, number: int) -> None:
         """A gradient came, by backward."""
@@ -64,9 +75,9 @@ class Observed:
             self._found[number] = _Gradient(found)
             self.order.append(number)
 
-    def failed(self, samples: int, rate: float, is_rate_given: bool) -> Optional[Failed]:
-        """Before step() brings the gradients to their places. Why they could not have left in backward, or None. `samples`,
-        `rate`: the step's; `is_rate_given`: to step() itself."""
+    def failed(self, step: Any, is_rate_given: bool, called: str) -> Optional[Failed]:
+        """Before step() brings the gradients to their places. Why they could not have left in backward, or None.
+        `is_rate_given`: to step() itself. `called`: as documents call what has step()."""
         if self._failed is not None:
             return self._failed
         for one, gradient in zip(self._parameters, self._found):
@@ -74,10 +85,12 @@ class Observed:
                 return CHANGED, f"{one.name}'s gradient was changed between backward and step()"
             if gradient is None and one.parameter.grad is not one.gradient and one.parameter.grad is not None:
                 return CHANGED, f"{one.name}'s gradient was set by the program"
-        if is_rate_given or rate != self.rate:
-            return RATE, "the learning rate is known in step() alone: set job.lr before backward"
-        if samples not in self.samples:
-            return SAMPLES, f"nothing says before backward that the step has {samples} samples: set job.samples"
+        if self.step.number != step.number:
+            return MODE, "another step is made between backward and step()"
+        if is_rate_given or step.rate != self.step.rate:
+            return RATE, f"the learning rate is known in step() alone: set {called}.lr before backward"
+        if step.samples not in self.samples:
+            return SAMPLES, f"nothing says before backward that the step has {step.samples} samples: set {called}.samples"
         return None
 
     @property

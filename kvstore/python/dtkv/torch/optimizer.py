@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, Optional
 import torch
 
 from ..errors import InvalidUse
+from .early import Early
 from .replica import Replica
 from .replicas import Replicas, training_of
 
@@ -35,6 +36,11 @@ class Optimizer(_Base):  # type: ignore[misc]
     After the loss of a server the epoch of the newest checkpoint comes again, with the state that it began with.
     One thread.
 
+    Under dtlaunch gradients leave while backward computes the rest; step() or synchronize() waits for their mean. All bits are those
+    of overlap=False. `overlap`: None, where the program's steps fit (python.md says which do); True looks on for steps that
+    fit; False never. `optimizer.overlap` says whether, and why not. `optimizer.samples`: for programs whose steps have another
+    number of samples than their batches, set before backward.
+
     Several of them in a process, for the parts of a GAN, are one training: any of them has its epochs(), batches() and
     totals. Where two models have parameters of the same names, `name` tells them apart: dt.Optimizer(opt, D, name="D").
     """
@@ -43,10 +49,20 @@ class Optimizer(_Base):  # type: ignore[misc]
     """GradScaler calls step() and leaves it to step() to look for infinities, which are to be found in the mean.
     step() must not name `grad_scaler`: PyTorch 2 takes that for the contract of PyTorch 1, and warns."""
 
-    def __init__(self, optimizer: Any, model: Any, *, name: str = "", type: Optional[str] = None) -> None:  # noqa: A002
+    def __init__(
+        self,
+        optimizer: Any,
+        model: Any,
+        *,
+        name: str = "",
+        overlap: Optional[bool] = None,
+        type: Optional[str] = None,  # noqa: A002
+    ) -> None:
         self._optimizer = optimizer
         self._replica = Replica(model, optimizer, name)
         self._training = training_of(self._replica, type)
+        self._early = Early(self._training, self._replica.model, overlap, self._training.store.type)
+        self._replica.early = self._early
 
     # ---------------------------------------------------------------- the optimizer's own
 
@@ -77,6 +93,20 @@ class Optimizer(_Base):  # type: ignore[misc]
     def defaults(self) -> Any:
         """The optimizer's."""
         return self._optimizer.defaults
+
+    @property
+    def overlap(self) -> str:
+        """Whether gradients leave in backward: "yes", or "no" and why."""
+        return str(self._early)
+
+    @property
+    def samples(self) -> Optional[int]:
+        """Of the next step: what its gradients say that leave before step() is called."""
+        return self._early.samples
+
+    @samples.setter
+    def samples(self, samples: Optional[int]) -> None:
+        self._early.samples = samples
 
     def __repr__(self) -> str:
         return f"dtkv.torch.Optimizer({self._optimizer!r})"
@@ -166,6 +196,7 @@ class Optimizer(_Base):  # type: ignore[misc]
 
     def _step_with(self, closure: Callable[[], Any], samples: int) -> Optional[Any]:
         training = self._training
+        self._early.stop("step() is given a closure")
 
         def mean_closure() -> Any:
             loss = closure()

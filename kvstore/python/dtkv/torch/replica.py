@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, List
+from typing import Any, Dict, Iterable, List, Optional
 
 import torch
 
 from ..errors import InvalidUse
 from . import states
+from .early import Early
 from .layout import flat, plain, shaped
 
 _TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -30,6 +31,8 @@ class Replica:
         self.parameters = self.found()
         self.is_mean = False
         """Whether the gradients are the mean already."""
+        self.early: Optional[Early] = None
+        """Sends them in backward, if they may leave there."""
         self._versions: List[int] = []
 
     def all(self) -> Dict[str, Any]:
@@ -96,13 +99,13 @@ class Replica:
             rows[name] = gradient if gradient.is_contiguous() else flat(gradient)
         return rows
 
-    def take_gradients(self, rows: Dict[str, Any], counts: Iterable[float]) -> None:
-        """The mean; parameters without a gradient on any worker keep none."""
+    def take_gradients(self, rows: Dict[str, Any], counts: Iterable[float], are_own: bool) -> None:
+        """The mean; parameters without a gradient on any worker keep none. `are_own`: nobody else uses the rows later."""
         for row, count, p in zip(rows.values(), counts, self.parameters.values()):
             if count == 0:
                 continue
             if p.grad is None:
-                p.grad = shaped(row, p)
+                p.grad = shaped(row if are_own else row.clone(), p)
             elif p.grad is not row and p.grad.data_ptr() != row.data_ptr():
                 p.grad.copy_(shaped(row, p))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from typing import Any, Dict, Iterable, List, Optional
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 import numpy
 import torch
@@ -18,6 +18,7 @@ import torch
 from ..errors import Error, InvalidUse, Mismatch, Nonfinite
 from ..store import Handle
 from . import elastic, states
+from .ahead import Step
 from .elastic import Elastic
 from .layout import flat
 from .replica import Replica
@@ -102,6 +103,8 @@ class Replicas(Elastic):
         for one in self._replicas:
             one.parameters = one.found()
             self.store.init({name: flat(p) for name, p in one.parameters.items()})
+            if one.early is not None:
+                one.early.lay_out(one.parameters, is_only=len(self._replicas) == 1)
         self._facts = _Facts(self._replicas)
 
     def _follow_program(self) -> None:
@@ -112,6 +115,8 @@ class Replicas(Elastic):
 
     def _check_program(self) -> None:
         for one in self._replicas:
+            if one.early is not None:
+                one.early.check_ended()
             for name in one.found().keys() ^ one.parameters.keys():
                 word = "frozen" if name in one.parameters else "unfrozen or added"
                 raise InvalidUse(f"{name} was {word} in the middle of epoch {self.epoch}: do it before the epoch's first step")
@@ -249,18 +254,32 @@ class Replicas(Elastic):
         """The gradients of `one` become the mean over all workers' samples. None: this worker has no batch, and gives
         zeros to whatever the others step. Returns what was stepped; None: no worker had a batch."""
         self._agree()
-        facts = self._push_facts(one, samples, loss)
-        stepped = one
-        if one is None or len(self._replicas) > 1:
-            self._wait([facts])
-            stepped = self._stepped(one)
-        if stepped is not None:
-            gradients = stepped.gradients()
-            self._wait_for_mean([self._push(gradients, samples), facts], gradients)
-        self._end_step(stepped, is_busy=one is not None)
-        if stepped is not None:
-            stepped.take_gradients(gradients, self._facts.has_gradient)
+        early = None if one is None else one.early
+        try:
+            sent = None if early is None else early.exchange(self._step_now(samples))
+            facts = self._push_facts(one, samples, loss)
+            stepped = one
+            if one is None or len(self._replicas) > 1:
+                self._wait([facts])
+                stepped = self._stepped(one)
+            if stepped is not None:
+                gradients, pushes = sent or self._send(stepped, samples)
+                self._wait_for_mean([*pushes, facts], gradients)
+            self._end_step(stepped, is_busy=one is not None)
+            if stepped is not None:
+                stepped.take_gradients(gradients, self._facts.has_gradient, are_own=sent is None)
+        finally:
+            if early is not None:
+                early.end_step()
         return stepped
+
+    def _send(self, one: Replica, samples: int) -> Tuple[Dict[str, Any], List[Handle]]:
+        """All gradients, now. Returns the rows in which the means arrive, by name, and the push."""
+        rows = one.gradients()
+        return rows, [self._push(rows, samples)]
+
+    def _step_now(self, samples: int) -> Step:
+        return Step(samples, self._step_number, 0.0)
 
     def _stepped(self, mine: Optional[Replica]) -> Optional[Replica]:
         """What the workers with a batch step, by their facts."""
@@ -292,8 +311,7 @@ class Replicas(Elastic):
             raise error
 
     def _push(self, gradients: Dict[str, Any], samples: int) -> Handle:
-        step = self.epoch << 32 | self._step
-        return self.store.pushpull(gradients, samples=samples, step=step, reduce="mean", wait=False)
+        return self.store.pushpull(gradients, samples=samples, step=self._step_number, reduce="mean", wait=False)
 
     def _push_facts(self, one: Optional[Replica], samples: int, loss: Optional[float] = None) -> Handle:
         facts = self._facts
@@ -304,7 +322,7 @@ class Replicas(Elastic):
             facts.sums[: _Facts.FIXED] = (1, samples, loss is not None, 0.0 if loss is None else loss * samples, number)
             facts.rates[: len(one.rates())] = one.rates()
             facts.has_gradient[: len(one.parameters)] = one.has_gradient()
-        return self.store.pushpull(facts.key, facts.sums, step=self.epoch << 32 | self._step, reduce="sum", wait=False)
+        return self.store.pushpull(facts.key, facts.sums, step=self._step_number, reduce="sum", wait=False)
 
     @staticmethod
     def _wait(handles: Iterable[Handle]) -> None:
