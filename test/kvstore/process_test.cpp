@@ -342,14 +342,14 @@ TEST_CASE("processes: DT_DATA_AUTH chooses what each end requires", "[process]")
   FakeAgent agent(path);
   ServerProcess server(path, {"DT_DATA_AUTH=" + std::string(of_server)}, "1");
   auto at_server = agent.accept();
-  Proxy proxy(at_server.hear<ServerReady>().port);
   std::mutex mutex;
   std::vector<std::string> said[2];  // by whether it went to the server
-  proxy.change([&](std::size_t, bool to_server, std::string bytes) {
-    std::lock_guard lock(mutex);
-    said[to_server].push_back(bytes);
-    return bytes;
-  });
+  Proxy proxy(at_server.hear<ServerReady>().port,
+              [&](std::size_t, bool to_server, std::string bytes) {
+                std::lock_guard lock(mutex);
+                said[to_server].push_back(bytes);
+                return bytes;
+              });
   at_server.say(commit_of(1, 0));
   at_server.hear<CommitAck>();
   set_worker_environment(path);

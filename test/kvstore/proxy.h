@@ -28,9 +28,11 @@ class Proxy {
   /// What goes on instead of the bytes of one direction of a connection (counted from 0).
   using Change = std::function<std::string(std::size_t connection, bool to_server, std::string)>;
 
-  /// `receive_buffer`: the kernel's buffer of unread bytes; 0: its default.
-  explicit Proxy(std::uint16_t to, int receive_buffer = 0)
-      : to_(to), listener_(::socket(AF_INET, SOCK_STREAM, 0)) {
+  /// `change`: its calls for one direction of one connection are in order; others come at the same
+  /// time. What it uses must outlive the proxy. `receive_buffer`: the kernel's buffer of unread
+  /// bytes; 0: its default.
+  explicit Proxy(std::uint16_t to, Change change = {}, int receive_buffer = 0)
+      : to_(to), change_(std::move(change)), listener_(::socket(AF_INET, SOCK_STREAM, 0)) {
     if (receive_buffer > 0)
       ::setsockopt(listener_.get(), SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
     sockaddr_in at = address(0);
@@ -53,9 +55,6 @@ class Proxy {
   }
 
   [[nodiscard]] std::uint16_t port() const { return port_; }
-  /// To be called before the first connection. The calls for one direction of one connection are in
-  /// order; others come at the same time.
-  void change(Change change) { change_ = std::move(change); }
   /// Ends every connection.
   void cut() {
     std::lock_guard lock(mutex_);

@@ -75,10 +75,11 @@ using Harm = std::function<std::string(std::string frame, std::string next)>;
 /// Looks at the frames of all connections through a proxy and harms one when it is told to.
 class Frames {
  public:
-  explicit Frames(Proxy& proxy) {
-    proxy.change([this](std::size_t connection, bool to_server, std::string bytes) {
+  /// For the proxy.
+  [[nodiscard]] Proxy::Change change() {
+    return [this](std::size_t connection, bool to_server, std::string bytes) {
       return take(connection, to_server, bytes);
-    });
+    };
   }
   /// Harms the next frame of this type and, if the harm `takes_two`, the one after it.
   void harm(bool to_server, data::Type type, Harm harm, bool takes_two = false) {
@@ -195,8 +196,7 @@ class Exchange {
   Exchange(kv::DataAuth server, kv::DataAuth worker)
       : cluster(1, 1, true, false, false,
                 [server](kv::ServerOptions& options) { options.data_auth = server; }),
-        proxy(cluster.server().port()),
-        harms(proxy) {
+        proxy(cluster.server().port(), harms.change()) {
     cluster.transport = kv::Transport::kTcp;
     cluster.redirect(0, proxy.port());
     cluster.change_worker = [worker](kv::ClientOptions& options) {
@@ -217,8 +217,8 @@ class Exchange {
   }
 
   Cluster cluster;
-  Proxy proxy;
   Frames harms;
+  Proxy proxy;
   std::unique_ptr<kv::Store> store;
 
  private:
@@ -244,8 +244,7 @@ TEST_CASE(
     options.data_auth = kv::DataAuth::kHandshake;
   };
   std::atomic<bool> flips = false;
-  Proxy proxy(cluster.server().port());
-  proxy.change([&](std::size_t, bool to_server, std::string bytes) {
+  Proxy proxy(cluster.server().port(), [&](std::size_t, bool to_server, std::string bytes) {
     if (to_server && bytes.size() == data::kHeaderBytes + kPayload && flips.exchange(false))
       bytes.back() = static_cast<char>(bytes.back() ^ 1);
     return bytes;
@@ -404,27 +403,27 @@ TEST_CASE("frames: a connection that breaks anywhere is no forgery, and the roun
   constexpr std::size_t kBytes = kLarge * sizeof(float);
   Cluster cluster(1, 1, true, false, false, require_tags);
   cluster.transport = kv::Transport::kTcp;
-  Proxy proxy(cluster.server().port());
   std::mutex mutex;
   bool is_to_server = false;
   std::optional<std::size_t> left;    // bytes until the connection breaks
   std::optional<std::size_t> broken;  // the connection that ends with its next bytes
-  proxy.change([&](std::size_t connection, bool to_server, std::string bytes) {
-    std::lock_guard lock(mutex);
-    if (broken == connection) {
-      proxy.cut();
-      return std::string();
-    }
-    if (!left || to_server != is_to_server) return bytes;
-    if (bytes.size() > *left) {
-      bytes.resize(*left);
-      broken = connection;
-      left.reset();
-    } else {
-      *left -= bytes.size();
-    }
-    return bytes;
-  });
+  Proxy proxy(cluster.server().port(),
+              [&](std::size_t connection, bool to_server, std::string bytes) {
+                std::lock_guard lock(mutex);
+                if (broken == connection) {
+                  proxy.cut();
+                  return std::string();
+                }
+                if (!left || to_server != is_to_server) return bytes;
+                if (bytes.size() > *left) {
+                  bytes.resize(*left);
+                  broken = connection;
+                  left.reset();
+                } else {
+                  *left -= bytes.size();
+                }
+                return bytes;
+              });
   cluster.redirect(0, proxy.port());
   cluster.change_worker = [](kv::ClientOptions& options) { options.lost_limit = 30s; };
   auto store = cluster.open(0, "dist_sync", false, 4 << 20);
@@ -457,8 +456,8 @@ TEST_CASE("frames: the last one on each loop's connection, removed or held, come
     options.loops = kLoops;
   });
   cluster.transport = kv::Transport::kTcp;
-  Proxy proxy(cluster.server().port());
-  Frames frames(proxy);
+  Frames frames;
+  Proxy proxy(cluster.server().port(), frames.change());
   cluster.redirect(0, proxy.port());
   cluster.change_worker = [](kv::ClientOptions& options) {
     options.lost_limit = 30s;
@@ -573,11 +572,10 @@ TEST_CASE("frames: who changes what the ends agree on is refused by both", "[fra
     options.data_auth = to_server ? kv::DataAuth::kFrames : kv::DataAuth::kHandshake;
     options.start_limit = 2s;
   };
-  Proxy proxy(cluster.server().port());
   std::map<std::size_t, std::size_t> messages;
   std::atomic<unsigned> changed = 0;
   std::mutex mutex;
-  proxy.change([&](std::size_t connection, bool server, std::string bytes) {
+  Proxy proxy(cluster.server().port(), [&](std::size_t connection, bool server, std::string bytes) {
     std::lock_guard lock(mutex);
     if (server != to_server) return bytes;
     // The handshake's messages come one by one, since each end waits for the other's.
@@ -638,8 +636,7 @@ TEST_CASE("frames: a worker that requires tags refuses a server that knows the s
 TEST_CASE("frames: a server or worker of another version is named", "[frames]") {
   Cluster cluster(1, 1);
   cluster.change_worker = [](kv::ClientOptions& options) { options.start_limit = 1s; };
-  Proxy proxy(cluster.server().port());
-  proxy.change([](std::size_t, bool to_server, std::string bytes) {
+  Proxy proxy(cluster.server().port(), [](std::size_t, bool to_server, std::string bytes) {
     if (!to_server) bytes[wire::kFrameHeader] = static_cast<char>(data::kVersion - 1);
     return bytes;
   });

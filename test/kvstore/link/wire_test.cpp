@@ -322,7 +322,7 @@ TEST_CASE("connections: a job without servers is said plainly, at once", "[dist_
 TEST_CASE("priorities: what is wanted first is sent first", "[dist_sync]") {
   Cluster cluster(1, 1);
   cluster.transport = kv::Transport::kTcp;  // over shared memory nothing waits for a window
-  Proxy proxy(cluster.server().port(), 64 << 10);
+  Proxy proxy(cluster.server().port(), {}, 64 << 10);
   cluster.redirect(0, proxy.port());
   auto store = cluster.open(0, "dist_sync", false, 1 << 20);
   // Two loops: each loop's connection must carry frames in order of priority.
