@@ -18,7 +18,7 @@ LINES=60000
 cat >"$T/held" <<'EOF'
 #!/bin/sh
 "${0%held}flood"
-until [ -e "${0%held}broken" ]; do sleep 0.1; done
+until [ -e "${0%held}broken" ]; do sleep 0.1; done  # how long it lasts, not a wait
 EOF
 chmod +x "$T/held"
 LD_PRELOAD=$DT_BUILD/test/slow_open/slow_open.so DT_SLOW_KB_PER_S=3000 \

@@ -14,7 +14,7 @@ for gone in "$T/run/dtlaunch" '*.lock' '*.sock' control /dev/shm; do
   workers=$(workers)
   case $gone in
     /dev/shm) find /dev/shm -newer "$T/start.out" -name '*dt*' -delete ;;
-    /*) until rm -rf "$gone" 2>/dev/null; do nap; done ;;  # the job may make a file meanwhile
+    /*) wait_for 5 'rm -rf "$gone" 2>/dev/null' || fail "$gone cannot be removed" ;;  # the job may make a file meanwhile
     *) rm -f "$T"/run/dtlaunch/*/$gone ;;
   esac
   wait_for 10 'ls "$T"/run/dtlaunch/*/control "$T"/run/dtlaunch/*/*.lock "$T"/run/dtlaunch/*/*.sock >/dev/null 2>&1' ||
