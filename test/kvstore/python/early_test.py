@@ -234,6 +234,32 @@ class Words(Case):
                     make_step(optimizer, net)
                 loss_of(net).backward()
 
+    def test_the_loss_of_a_server_leaves_no_gradient_behind(self):
+        for lost in ("in backward", "before step", "and no step is made"):
+            net = model()
+            with self.subTest(lost), recorded() as double:
+                optimizer = self.optimizer(net)
+                view = optimizer._training._view
+                optimizer.store.epoch_boundary = lambda epoch, view=view: view._replace(epoch=epoch)
+                begun = 0
+                for _ in optimizer.epochs(3):
+                    begun += 1
+                    for i in range(4):
+                        is_now = (begun, i) == (2, 2)
+                        optimizer.zero_grad(set_to_none=True)
+                        if is_now and lost == "in backward":
+                            double.instead["dtkv_pushpull"] = lambda real, *_: dtkv.Rollback.code
+                        loss_of(net).backward()
+                        double.instead.clear()
+                        optimizer._training._is_lost |= is_now and lost != "in backward"
+                        if is_now and lost == "and no step is made":
+                            break
+                        optimizer.step(samples=8)
+                        self.assertEqual(optimizer.interrupted, is_now)
+                        if is_now:
+                            break
+                self.assertEqual((begun, optimizer.overlap), (4, "yes"))
+
     def test_several_optimizers_do_not_overlap(self):
         nets = {name: model() for name in "DG"}
         both = {

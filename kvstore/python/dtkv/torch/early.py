@@ -154,7 +154,7 @@ class Early(Ahead):
                 f"{text}, and its gradients left in backward with {sent.samples}, which count: set optimizer.samples before "
                 "backward; later steps are sent by step()",
                 RuntimeWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
             self._turn_off(text)
         return {one.name: one.row for one in self._places}, [bucket.push for bucket in self._buckets if bucket.push is not None]

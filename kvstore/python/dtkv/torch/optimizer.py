@@ -143,6 +143,7 @@ class Optimizer(_Base):  # type: ignore[misc]
         training = self._training
         samples = training._check_step(samples)
         if training._is_lost:
+            self._early.end_step()
             return
         if training._scaler is not None and _is_unscaled(training._scaler, self):
             raise InvalidUse(

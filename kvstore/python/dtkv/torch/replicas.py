@@ -148,6 +148,8 @@ class Replicas(Elastic):
         self._has_state = True
         for one in self._replicas:
             one.note()
+            if one.early is not None:
+                one.early.end_step()  # of a backward that the loss of a server left without a step
         self._keep_copy()
 
     def _go_back(self) -> None:
