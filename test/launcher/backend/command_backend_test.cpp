@@ -325,7 +325,8 @@ std::string sync(Client& client, const std::string& source, const std::string& t
   return done ? "" : done.error().message;
 }
 
-/// srun, which passes output on as kHoldsBack does. Whatever it has forked may be killed.
+/// srun, which passes output on as kHoldsBack does. Whatever it has forked may be killed,
+/// so the command is no child of it.
 constexpr const char* kSrun = R"(#!/usr/bin/env python3
 import os, sys
 out, command = os.pipe()
@@ -342,9 +343,23 @@ if os.fork() == 0:
         os.write(1, kept)
     os._exit(0)
 os.wait()
-os.dup2(command, 1)
-words = sys.argv[sys.argv.index("--") + 1:]
-os.execvp(words[0], words)
+status, ended = os.pipe()
+gate, waits = os.pipe()
+if os.fork() == 0:
+    if os.fork() == 0:
+        os.close(waits)
+        os.read(gate, 1)
+        if os.fork() == 0:
+            os.dup2(command, 1)
+            words = sys.argv[sys.argv.index("--") + 1:]
+            os.execvp(words[0], words)
+        os.close(command)
+        os.write(ended, bytes([os.waitstatus_to_exitcode(os.wait()[1]) & 255]))
+    os._exit(0)
+os.wait()
+for one in (waits, command, ended):
+    os.close(one)
+os._exit((os.read(status, 1) or b"\1")[0])
 )";
 
 TEST_CASE("command: a working folder arrives on a host as it is, without .dtlaunch", "[command]") {
