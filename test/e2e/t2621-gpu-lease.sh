@@ -1,0 +1,20 @@
+# timeout=240 cost=60 needs=dttrain
+# What a machine with a GPU gets runs in one folder, without packages of ours; here on the CPU. Nightly, every part.
+. "$(dirname "$0")/lib.sh"
+has_torch || skip "no PyTorch"
+run stage "$DT_SOURCE/scripts/gpu-lease" stage --build "$DT_BUILD" "$T/lease"
+expect_status 0
+parts=facts,eq_l1_2gpu,elastic
+! is_nightly || parts=
+run lease "$T/lease/gpu-lease" run --dry --python "$PYTHON" --parts "$parts" --out "$T/out"
+expect_status 0
+for part in facts eq_l1_2gpu elastic; do expect_output lease "^PASS +$part "; done
+tar -xzf "$T/out/logs.tar.gz" -C "$T"
+hashes() { grep -hoE '(HASH|LOSS .*epoch 1 ).*' "$T/logs/$1.log" | sed 's/.*: //' | sort -u; }
+[ "$(hashes eq_l1_2gpu | wc -l)" = 2 ] || fail "the workers' parameters or losses differ: $(hashes eq_l1_2gpu)"
+if is_nightly; then
+  for part in eq_l1_host eq_l1_tcp eq_l2_2 eq_l3_2; do
+    [ "$(hashes $part | tail -n 1)" = "$(hashes eq_plain | tail -n 1)" ] || fail "$part has another loss than PyTorch alone"
+  done
+fi
+expect_nothing_left
