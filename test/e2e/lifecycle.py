@@ -149,6 +149,8 @@ class Cell:
         if self.state == "stopping":
             self.write("stubborn", "")
         words = [*LAUNCH, "--quiet"]
+        if self.state == "stopping" and self.command != "stop":
+            words[words.index("--stop-timeout") + 1] = "25s"  # it is still being stopped when the command comes
         if self.state in LIVES:
             code, text = self.do(*words, "--detach", *WORKER)
             if code:
@@ -228,6 +230,8 @@ class Cell:
         except subprocess.TimeoutExpired as late:
             process.kill()
             raise Wrong(f"it does not end: {process.communicate()[0]}") from late
+        if self.state == "stopping":
+            self.kill("elastic_worker")
         if process.returncode not in codes:
             raise Wrong(f"exit code {process.returncode}, not {codes}")
         if after == "none" or self.state == "stopping":
