@@ -49,6 +49,13 @@ SharedMemory::~SharedMemory() {
 
 void SharedMemory::pin() { static_cast<void>(pinned_.add(begin_, size_)); }
 
+void SharedMemory::discard(std::uint64_t offset, std::uint64_t size) {
+  const std::uint64_t begin = round_up(offset);
+  const std::uint64_t end = (offset + size) / kPage * kPage;
+  // Where the system cannot, the pages stay.
+  if (begin < end) static_cast<void>(::madvise(begin_ + begin, end - begin, MADV_REMOVE));
+}
+
 Result<std::shared_ptr<SharedMemory>> SharedMemory::create(std::size_t size, bool reserve) {
   const std::size_t usable = round_up(std::max<std::size_t>(size, 1));
   const std::size_t whole = usable + kPage;

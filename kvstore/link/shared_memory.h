@@ -37,6 +37,9 @@ class SharedMemory {
   /// copies work as before and are slower. Makes all pages resident.
   void pin();
   [[nodiscard]] std::span<std::byte> bytes() const { return {begin_, size_}; }
+  /// Gives the whole pages in this part back to the system; they are zero afterwards, in all
+  /// processes that map them.
+  void discard(std::uint64_t offset, std::uint64_t size);
   /// True if [data, data + size) lies inside.
   [[nodiscard]] bool holds(const void* data, std::size_t size) const;
   /// What open() in another process needs; for memory from create(). `number` is the creator's

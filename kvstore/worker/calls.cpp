@@ -77,7 +77,7 @@ void attach(Request& request, const OnDevices& calls, const Array* value, const 
   };
   const bool is_there = place.at && !is_elsewhere(value) && !is_elsewhere(out);
   auto ends = std::make_shared<DeviceEnds>();
-  ends->place = is_there ? place.at : request.chunk->pinned;
+  ends->place = is_there ? place.at : request.chunk->pinned.at;
   const auto take = [&request](const DeviceCalls& begun, const Array* array,
                                std::shared_ptr<DeviceCall>& single, std::vector<GroupEnd>& group) {
     if (begun.empty()) return;
@@ -106,7 +106,7 @@ void compress(Request& request, const data::KeySpec& key, const Compression& com
   const bool auxiliary = (key.flags & data::kAuxiliary) != 0;
   if (compression.codec == data::Codec::kNone || !is_compressible(key.dtype, auxiliary)) return;
   data::set_codec(request.header, compression.codec);
-  if (request.chunk->staging.at) return;
+  if (request.chunk->is_shared) return;
   request.encoder = &request.chunk->encoder;
   request.compression = compression;
   request.header.payload =
@@ -172,7 +172,11 @@ StoreResult<std::vector<Request>> make_requests(const KeyedCall& call, KnownDevi
     for (const auto& chunk : key.chunks) {
       const OnDevices* on_devices = calls->empty() ? nullptr : &(*calls)[k];
       Request& request = requests.emplace_back(make_request(call, k, *chunk, on_devices));
-      if (chunk->staging.at) use_shared_memory(request, from, into);
+      if (!chunk->is_shared || !use_shared_memory(request, from, into)) continue;
+      const auto place = memory.staging_for(*chunk);
+      if (!place) return tl::unexpected(place.error());
+      use_staging(request, *place);
+      uses.add_staged(*place);
     }
   }
   return requests;

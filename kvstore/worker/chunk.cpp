@@ -33,32 +33,44 @@ Request ChunkState::Turns::begin(Request request) {
 
 std::deque<Request> ChunkState::Turns::take_waiting() { return std::exchange(waiting_, {}); }
 
-void use_shared_memory(Request& request, const ClientMemory* from, const ClientMemory* into) {
+bool use_shared_memory(Request& request, const ClientMemory* from, const ClientMemory* into) {
   const ChunkState& chunk = *request.chunk;
-  const auto locate = [&](const void* data, const ClientMemory* memory, std::uint32_t& number,
-                          std::uint64_t& offset) {
-    for (const MemoryPlace* place : {&chunk.on_device, &chunk.staging}) {
+  const auto is_in_place = [&](const void* data, const ClientMemory* memory, std::uint32_t& number,
+                               std::uint64_t& offset) {
+    for (const MemoryPlace* place : {&chunk.on_device, &chunk.pinned}) {
       if (data != place->at) continue;
       number = place->memory;
       offset = place->offset;
-      return false;
+      return true;
     }
     const bool is_there = memory && memory->shared_with.contains(chunk.place.owner) &&
                           memory->offset_of(data) % data::element_bytes(request.header.dtype) == 0;
-    number = is_there ? memory->number : chunk.staging.memory;
-    offset = is_there ? memory->offset_of(data) : chunk.staging.offset;
-    return !is_there;
+    if (!is_there) return false;
+    number = memory->number;
+    offset = memory->offset_of(data);
+    return true;
   };
-  bool copies_in = false;
-  bool copies_out = false;
   data::SharedPlaces& places = request.places;
-  if (request.from) copies_in = locate(request.from, from, places.in, places.in_offset);
-  if (request.into) copies_out = locate(request.into, into, places.out, places.out_offset);
-  if (!copies_in) request.from = nullptr;
-  if (!copies_out) request.into = nullptr;
-  if (copies_in || copies_out) request.staging = chunk.staging.at;
+  if (request.from && is_in_place(request.from, from, places.in, places.in_offset))
+    request.from = nullptr;
+  if (request.into && is_in_place(request.into, into, places.out, places.out_offset))
+    request.into = nullptr;
   request.header.flags |= data::kShared;
   request.header.payload = sizeof places;
+  return request.from || request.into;
+}
+
+void use_staging(Request& request, const MemoryPlace& place) {
+  request.staging = place.at;
+  data::SharedPlaces& places = request.places;
+  if (request.from) {
+    places.in = place.memory;
+    places.in_offset = place.offset;
+  }
+  if (request.into) {
+    places.out = place.memory;
+    places.out_offset = place.offset;
+  }
 }
 
 }  // namespace dt::kv

@@ -34,10 +34,10 @@ struct ChunkState {
   ServerLink* owner = nullptr;
 
   // The caller's thread.
-  MemoryPlace staging;
-  std::byte* pinned = nullptr;  ///< Pinned memory: `staging`, or a place of the same size.
-  MemoryPlace on_device;        ///< For arrays on its device. Only if there is `staging` as well.
-  GradientEncoder encoder;      ///< The loop's.
+  bool is_shared = false;   ///< Its server maps the store's memories.
+  MemoryPlace pinned;       ///< Pinned memory, for arrays on devices; staging if it is shared.
+  MemoryPlace on_device;    ///< For arrays on its device, if it is shared as well.
+  GradientEncoder encoder;  ///< The loop's.
 
   /// The loop's.
   class Turns {
@@ -63,9 +63,12 @@ struct ChunkState {
 };
 
 /// The server reads and writes the chunk's bytes in place if they lie in shared memory, in the
-/// chunk's staging, or in its place on a device. Other bytes, and misaligned ones, are copied to
-/// and from the chunk's staging, which it must have. `from` and `into` are the memories that
-/// contain the whole arrays; null: none.
-void use_shared_memory(Request& request, const ClientMemory* from, const ClientMemory* into);
+/// chunk's pinned memory, or in its place on a device. For other bytes, and misaligned ones, it
+/// returns true: they need staging. `from` and `into` are the memories that contain the whole
+/// arrays; null: none. The chunk is shared.
+[[nodiscard]] bool use_shared_memory(Request& request, const ClientMemory* from,
+                                     const ClientMemory* into);
+/// What is not read or written in place is copied to and from this place.
+void use_staging(Request& request, const MemoryPlace& place);
 
 }  // namespace dt::kv

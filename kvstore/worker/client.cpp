@@ -49,8 +49,9 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
                 static_cast<unsigned>(options_.answer_limit / kBeatEvery), options_.data_auth,
                 options_.shows_connections ? &stderr_ : nullptr},
                *this, loop_),
-        dispatch_(options_.worker, links_, loop_, options_.device_group,
-                  [this] { failover_.on_ended(); }),
+        dispatch_(
+            options_.worker, links_, loop_, options_.device_group, [this] { failover_.on_ended(); },
+            [this](const std::vector<MemoryPlace>& staged) { memory_.give_back(staged); }),
         memory_(options_, links_),
         keys_(options_.chunk_bytes),
         key_init_(options_, keys_, links_, dispatch_, memory_, member_,
@@ -347,7 +348,10 @@ StoreResult<Handle> Client::submit(const std::vector<std::string>& names,
   const KeyedCall call{type, *keys, values, out, options, compression_, options_.async};
   Operations::Uses uses;
   auto requests = make_requests(call, devices_, dispatch_, memory_, uses);
-  if (!requests) return tl::unexpected(requests.error());
+  if (!requests) {
+    memory_.give_back(uses.staged);
+    return tl::unexpected(requests.error());
+  }
   auto handle = dispatch_.hand_over(std::move(*requests), std::move(uses));
   if (handle && !options.is_awaited) loop_.nudge();
   return handle;
@@ -525,6 +529,7 @@ StoreResult<View> Client::cross_boundary(Epoch epoch) {
   auto synced = sync_rounds();
   if (!synced) return tl::unexpected(synced.error());
   finished_ = Finished::kNothing;
+  memory_.trim();
   return *view;
 }
 

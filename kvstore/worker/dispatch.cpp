@@ -15,10 +15,12 @@ using SteadyClock = std::chrono::steady_clock;
 }  // namespace
 
 Dispatch::Dispatch(WorkerId worker, ServerLinks& links, EventLoop& loop,
-                   cuda::LocalGroup::Options group, std::function<void()> on_copied)
+                   cuda::LocalGroup::Options group, std::function<void()> on_copied,
+                   GiveBack give_back)
     : links_(links),
       loop_(loop),
       on_copied_(std::move(on_copied)),
+      give_back_(std::move(give_back)),
       copies_(worker, loop.context(), *this, std::move(group)) {}
 
 // ---------------------------------------------------------------- the caller
@@ -49,6 +51,7 @@ Status Dispatch::wait(Handle handle, double timeout_s) {
   const auto is_done = [&] { return operations_.is_done(handle); };
   if (auto done = run_until(is_done, timeout_s); !done) return done;
   auto taken = operations_.take(handle);
+  give_back_(taken.staged);
   if (!taken.is_last) loop_.nudge();
   return std::move(taken.status);
 }

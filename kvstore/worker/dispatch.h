@@ -18,9 +18,11 @@ namespace dt::kv {
 
 class Dispatch final : private DeviceCopies::Owner {
  public:
-  /// `on_copied` is called on the loop when copies to or from devices have ended.
+  using GiveBack = std::function<void(const std::vector<MemoryPlace>& staged)>;
+  /// `on_copied` is called on the loop when copies to or from devices have ended; `give_back` on
+  /// the caller's thread when an operation was waited for.
   Dispatch(WorkerId worker, ServerLinks& links, EventLoop& loop, cuda::LocalGroup::Options group,
-           std::function<void()> on_copied);
+           std::function<void()> on_copied, GiveBack give_back);
 
   // ---- the caller
   /// Records the work that is on the array's stream now; an operation on the array waits for it.
@@ -67,6 +69,7 @@ class Dispatch final : private DeviceCopies::Owner {
   EventLoop& loop_;
   Operations operations_;
   std::function<void()> on_copied_;
+  GiveBack give_back_;
   DeviceCopies copies_;
 };
 

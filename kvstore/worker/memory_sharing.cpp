@@ -90,7 +90,7 @@ Status MemorySharing::share_with(const std::set<ServerLink*>& links) {
   if (asked.empty()) return {};
   sharers_->insert(sharers_->end(), asked.begin(), asked.end());
   std::vector<ClientMemory*> memories = allocated_.all();
-  if (staging_.latest()) memories.push_back(staging_.latest());
+  for (ClientMemory* memory : staging_.all()) memories.push_back(memory);
   for (ClientMemory* memory : memories)
     if (auto agreed = share(*memory, asked); !agreed) return tl::unexpected(agreed.error());
   return {};
@@ -142,20 +142,42 @@ Status MemorySharing::stage(std::span<const KeyTable::Key> keys) {
       total += Staging::rounded(chunk->bytes);
     }
   }
-  if (const std::size_t size = staging_.to_add(total); size > 0) {
-    auto made = SharedMemory::create(size, false);
-    if (!made && options_.transport == Transport::kAuto) return {};  // out of descriptors, say
-    if (!made) return store_error(made.error());
-    ClientMemory memory;
-    memory.memory = std::move(*made);
-    auto shared = share(memory);
-    if (!shared || memory.shared_with.empty()) return shared;
-    staging_.add(std::move(memory));
-  }
+  if (const std::size_t size = staging_.expect(total); size > 0)
+    if (auto added = add_staging(size); !added) return added;
+  const auto memories = staging_.all();
   for (ChunkState* chunk : large)
-    if (staging_.latest()->shared_with.contains(chunk->place.owner))
-      chunk->staging = staging_.take(chunk->bytes);
+    chunk->is_shared =
+        !memories.empty() && memories.back()->shared_with.contains(chunk->place.owner);
   return {};
+}
+
+/// Adds none if no server maps it, or if it cannot be made and need not be.
+Status MemorySharing::add_staging(std::size_t bytes) {
+  auto made = SharedMemory::create(bytes, false);
+  if (!made && options_.transport == Transport::kAuto) return {};  // out of descriptors, say
+  if (!made) return store_error(made.error());
+  ClientMemory memory;
+  memory.memory = std::move(*made);
+  auto shared = share(memory);
+  if (shared && !memory.shared_with.empty()) staging_.add(std::move(memory));
+  return shared;
+}
+
+StoreResult<MemoryPlace> MemorySharing::staging_for(const ChunkState& chunk) {
+  const LoopId server = chunk.place.owner;
+  if (const auto place = staging_.take(chunk.bytes, server); place.at) return place;
+  if (auto added = add_staging(staging_.to_add(chunk.bytes)); !added)
+    return tl::unexpected(added.error());
+  const auto place = staging_.take(chunk.bytes, server);
+  if (place.at) return place;
+  return store_error(Code::kUnavailable,
+                     fmt::format("worker {}: no more memory can be shared with server {}: is its "
+                                 "limit of open files reached?",
+                                 options_.worker, server.server));
+}
+
+void MemorySharing::give_back(const std::vector<MemoryPlace>& places) {
+  for (const MemoryPlace& place : places) staging_.give_back(place);
 }
 
 // ---------------------------------------------------------------- arrays on devices
@@ -176,7 +198,7 @@ Status MemorySharing::reach(const std::vector<OnDevice>& arrays) {
 }
 
 bool MemorySharing::wants_place(const OnDevice& array, const ChunkState& chunk) const {
-  return array.device && chunk.staging.at && !chunk.on_device.at &&
+  return array.device && chunk.is_shared && !chunk.on_device.at &&
          DeviceEngine::computes(array.key->spec.dtype) && on_devices_.contains(chunk.place.owner) &&
          !full_.contains(*array.device) && !refused_.contains({*array.device, chunk.place.owner});
 }
@@ -247,14 +269,16 @@ Status MemorySharing::pin(const std::vector<ChunkState*>& chunks, int device) {
   std::size_t total = 0;
   std::vector<ChunkState*> left;
   for (ChunkState* chunk : chunks) {
-    if (chunk->pinned || chunk->bytes == 0) continue;
-    if (!chunk->staging.at) {
+    if (chunk->pinned.at || chunk->bytes == 0) continue;
+    if (!chunk->is_shared) {
       left.push_back(chunk);
       total += Staging::rounded(chunk->bytes);
       continue;
     }
-    if (const auto status = staging_.pin(chunk->staging); !status.ok()) return failed(status.error);
-    chunk->pinned = chunk->staging.at;
+    const auto place = staging_for(*chunk);
+    if (!place) return tl::unexpected(place.error());
+    chunk->pinned = *place;
+    if (const auto status = staging_.pin(*place); !status.ok()) return failed(status.error);
   }
   if (left.empty()) return {};
   cuda::PinnedMemory memory;
@@ -262,7 +286,7 @@ Status MemorySharing::pin(const std::vector<ChunkState*>& chunks, int device) {
   if (!status.ok()) return failed(status.error);
   auto* at = static_cast<std::byte*>(memory.data());
   for (ChunkState* chunk : left) {
-    chunk->pinned = at;
+    chunk->pinned.at = at;
     at += Staging::rounded(chunk->bytes);
   }
   pinned_.push_back(std::move(memory));

@@ -1,7 +1,7 @@
 /// Shares a worker's memory with the servers of its host: allocates memory, announces it to the
-/// servers, and gives each large chunk a staging place in it, to and from which private memory is
-/// copied. If a chunk's array is on a device and its server computes on one, the place is on the
-/// array's device.
+/// servers, and has staging places in it, to and from which large chunks in private memory are
+/// copied while their operation is under way. If a chunk's array is on a device and its server
+/// computes on one, the chunk has a place on the array's device.
 ///
 /// The caller's thread; calls wait for the servers' answers.
 #pragma once
@@ -44,9 +44,15 @@ class MemorySharing {
   }
   /// Announces all memories to these newly connected links, which later keys may use.
   Status share_with(const std::set<ServerLink*>& links);
-  /// Allocates staging places for the large chunks of new keys whose servers share memory with this
-  /// worker. The kernel assigns pages when they are first used.
+  /// Allocates staging for new keys, and marks their large chunks whose servers share memory with
+  /// this worker. The kernel assigns pages when they are first used.
   Status stage(std::span<const KeyTable::Key> keys);
+  /// A staging place for a request of this chunk, which is shared.
+  StoreResult<MemoryPlace> staging_for(const ChunkState& chunk);
+  /// The operation that used these places is over.
+  void give_back(const std::vector<MemoryPlace>& places);
+  /// At an epoch's boundary: staging that was not used for an epoch goes back to the system.
+  void trim() { staging_.trim(); }
   /// An array of a key that is on a device.
   struct OnDevice {
     const KeyTable::Key* key = nullptr;
@@ -55,7 +61,7 @@ class MemorySharing {
   };
   /// Gives each chunk of these arrays a place that the array's device can access: on the device
   /// (ChunkState::on_device) if the chunk's server has opened that memory, else in pinned memory,
-  /// which is the chunk's staging if it has one.
+  /// which is staging if the chunk is shared. It keeps that place.
   Status reach(const std::vector<OnDevice>& arrays);
   /// Servers may have device memory open.
   [[nodiscard]] bool has_device_places() const { return !device_places_.empty(); }
@@ -68,6 +74,7 @@ class MemorySharing {
   Status share_again();
 
  private:
+  Status add_staging(std::size_t bytes);
   Status share(ClientMemory& memory);
   /// Returns the links whose servers map the memory from now on.
   StoreResult<std::vector<ServerLink*>> share(ClientMemory& memory,
@@ -82,7 +89,7 @@ class MemorySharing {
   ServerLinks& links_;
   ClientMemories allocated_;
   Staging staging_;
-  std::vector<cuda::PinnedMemory> pinned_;  ///< Places of chunks without staging.
+  std::vector<cuda::PinnedMemory> pinned_;  ///< Places of chunks that are not shared.
   std::uint32_t next_number_ = 0;
   /// Links over which memory is announced; none: all. A server that maps none maps no later one
   /// either.

@@ -5,6 +5,14 @@
 
 namespace dt::kv {
 
+void Operations::Uses::add_staged(const MemoryPlace& place) {
+  MemoryPlace* last = staged.empty() ? nullptr : &staged.back();
+  if (last && last->memory == place.memory && last->offset + last->bytes == place.offset)
+    last->bytes += place.bytes;
+  else
+    staged.push_back(place);
+}
+
 Handle Operations::begin(std::size_t parts, Uses uses) {
   std::lock_guard lock(mutex_);
   const Handle handle = next_++;
@@ -53,6 +61,7 @@ Operations::Taken Operations::take(Handle handle) {
   auto node = pending_.extract(handle);
   Taken taken;
   taken.is_last = pending_.empty();
+  taken.staged = std::move(node.mapped().uses.staged);
   if (node.mapped().error) taken.status = tl::unexpected(std::move(*node.mapped().error));
   return taken;
 }

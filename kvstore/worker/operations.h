@@ -11,6 +11,7 @@
 
 #include "kvstore/store.h"
 #include "kvstore/worker/device/ends.h"
+#include "kvstore/worker/links/memory.h"
 
 namespace dt::kv {
 
@@ -18,7 +19,10 @@ class Operations {
  public:
   struct Uses {
     std::vector<std::uint32_t> memories;  ///< The store's memories that it reads or writes.
+    std::vector<MemoryPlace> staged;      ///< Its staging; neighbours are one place.
     DeviceCalls calls;                    ///< The calls of its arrays on devices.
+
+    void add_staged(const MemoryPlace& place);
   };
   [[nodiscard]] Handle begin(std::size_t parts, Uses uses);
   /// The copy of one part's value to an array on a device is on its stream.
@@ -33,7 +37,8 @@ class Operations {
   [[nodiscard]] DeviceCalls calls(Handle handle) const;
   struct Taken {
     Status status;
-    bool is_last = false;  ///< No operation is left.
+    std::vector<MemoryPlace> staged;  ///< To be given back.
+    bool is_last = false;             ///< No operation is left.
   };
   /// Removes an operation that is done.
   Taken take(Handle handle);

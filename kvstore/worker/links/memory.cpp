@@ -49,36 +49,91 @@ ClientMemory ClientMemories::take(const void* begin) {
 
 std::size_t Staging::rounded(std::size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
-std::size_t Staging::left() const {
-  return memories_.empty() ? 0 : memories_.back().memory->bytes().size() - used_;
+std::size_t Staging::expect(std::size_t bytes) {
+  expected_ += bytes;
+  return expected_ <= total_ ? 0 : to_add(expected_ - total_);
 }
 
 std::size_t Staging::to_add(std::size_t bytes) const {
-  return bytes <= left() ? 0 : std::max({bytes, total_, kLeastStaging});
+  return std::max({rounded(bytes), total_, kLeastStaging});
 }
 
 void Staging::add(ClientMemory memory) {
-  used_ = 0;
-  total_ += memory.memory->bytes().size();
-  memories_.push_back(std::move(memory));
+  const std::uint64_t size = memory.memory->bytes().size();
+  total_ += size;
+  auto& part = parts_.emplace_back();
+  part.memory = std::move(memory);
+  part.free.emplace(0, size);
 }
 
-MemoryPlace Staging::take(std::size_t bytes) {
-  const std::size_t taken = rounded(bytes);
-  DT_CHECK(taken <= left(), "to_add() said so");
-  const std::size_t offset = std::exchange(used_, used_ + taken);
-  return {memories_.back().begin() + offset, memories_.back().number, offset};
+std::vector<ClientMemory*> Staging::all() {
+  std::vector<ClientMemory*> all;
+  for (Part& part : parts_) all.push_back(&part.memory);
+  return all;
+}
+
+MemoryPlace Staging::take(std::size_t bytes, LoopId server) {
+  const std::uint64_t wanted = rounded(bytes);
+  for (Part& part : parts_) {
+    if (!part.memory.shared_with.contains(server)) continue;
+    const auto fits = [wanted](const auto& block) { return block.second >= wanted; };
+    const auto found = std::find_if(part.free.begin(), part.free.end(), fits);
+    if (found == part.free.end()) continue;
+    const auto [offset, size] = *found;
+    part.free.erase(found);
+    if (size > wanted) part.free.emplace(offset + wanted, size - wanted);
+    part.peak = std::max(part.peak, offset + wanted);
+    return {part.memory.begin() + offset, part.memory.number, offset, 0, wanted};
+  }
+  return {};
+}
+
+void Staging::give_back(const MemoryPlace& place) {
+  Part* part = of(place);
+  if (!part) return;
+  const auto here = part->free.emplace(place.offset, place.bytes).first;
+  const auto after = std::next(here);
+  if (after != part->free.end() && here->first + here->second == after->first) {
+    here->second += after->second;
+    part->free.erase(after);
+  }
+  if (here == part->free.begin()) return;
+  const auto before = std::prev(here);
+  if (before->first + before->second != here->first) return;
+  before->second += here->second;
+  part->free.erase(here);
+}
+
+void Staging::trim() {
+  for (Part& part : parts_) {
+    const std::uint64_t size = part.memory.memory->bytes().size();
+    const auto last = part.free.empty() ? part.free.end() : std::prev(part.free.end());
+    const bool ends_free = last != part.free.end() && last->first + last->second == size;
+    const std::uint64_t in_use = ends_free ? last->first : size;
+    part.touched = std::max(part.touched, part.peak);
+    const std::uint64_t wanted = std::max({part.peak, part.last_peak, in_use});
+    if (wanted < part.touched && !part.memory.pinned) {
+      part.memory.memory->discard(wanted, part.touched - wanted);
+      part.touched = wanted;
+    }
+    part.last_peak = std::exchange(part.peak, in_use);
+  }
+}
+
+Staging::Part* Staging::of(const MemoryPlace& place) {
+  const auto is_it = [&place](const Part& part) { return part.memory.number == place.memory; };
+  const auto found = std::find_if(parts_.begin(), parts_.end(), is_it);
+  return found == parts_.end() ? nullptr : &*found;
 }
 
 cuda::Status Staging::pin(const MemoryPlace& place) {
-  const auto holds = [&place](const ClientMemory& memory) { return memory.number == place.memory; };
-  const auto of = std::find_if(memories_.begin(), memories_.end(), holds);
-  DT_CHECK(of != memories_.end(), "places stay where they are");
-  if (of->pinned) return {};
+  Part* part = of(place);
+  DT_CHECK(part, "the place was taken here");
+  if (part->memory.pinned) return {};
   auto pinned = std::make_shared<cuda::PinnedRegistration>();
-  const auto bytes = of->memory->bytes();
+  const auto bytes = part->memory.memory->bytes();
   const auto status = pinned->add(bytes.data(), bytes.size());
-  if (status.ok()) of->pinned = std::move(pinned);
+  if (status.ok()) part->memory.pinned = std::move(pinned);
   return status;
 }
 

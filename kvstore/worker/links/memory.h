@@ -54,33 +54,46 @@ struct MemoryPlace {
   std::byte* at = nullptr;  ///< Null: there is none.
   std::uint32_t memory = 0;
   std::uint64_t offset = 0;
-  int device = 0;  ///< Of device memory.
+  int device = 0;         ///< Of device memory.
+  std::size_t bytes = 0;  ///< Of a place in a Staging, rounded up.
 };
 
-/// Memories that the store owns, and places in them. Places are handed out in order and none is
-/// taken back: a chunk keeps its place. Each memory is at least as large as all before it together,
-/// so that there are few, whatever the order of the keys; untouched memory costs nothing.
+/// Memories that the store owns, and places in them: the lowest free one first, so that what is
+/// touched is as much as was under way at once. Each memory is at least as large as all before it
+/// together, so that there are few; untouched memory costs nothing.
 class Staging {
  public:
   /// Bytes of a place for `bytes`: rounded up, so that the next place is aligned for any kernel.
   [[nodiscard]] static std::size_t rounded(std::size_t bytes);
-  /// Size of the memory to add before places of `bytes` in total are handed out; 0: there is room.
+  /// There shall be room for places of `bytes` in total beside what was expected before. Returns
+  /// the size of the memory to add; 0: none.
+  [[nodiscard]] std::size_t expect(std::size_t bytes);
+  /// Size of the memory to add where take() found no place for `bytes`.
   [[nodiscard]] std::size_t to_add(std::size_t bytes) const;
-  /// Later places are in this memory.
   void add(ClientMemory memory);
-  /// Null: none was added.
-  [[nodiscard]] ClientMemory* latest() { return memories_.empty() ? nullptr : &memories_.back(); }
-  /// A place in latest(), which has room.
-  [[nodiscard]] MemoryPlace take(std::size_t bytes);
+  [[nodiscard]] std::vector<ClientMemory*> all();
+  /// A place in a memory that this server loop maps; without an address: there is no room.
+  [[nodiscard]] MemoryPlace take(std::size_t bytes, LoopId server);
+  /// Nothing uses the place any more. Places of memories that are gone are ignored.
+  void give_back(const MemoryPlace& place);
+  /// Gives the pages back to the system that no place had since the last call but one.
+  void trim();
   /// Registers the whole memory of the place with CUDA, so that devices can access it. All of its
   /// pages become resident.
   [[nodiscard]] cuda::Status pin(const MemoryPlace& place);
 
  private:
-  [[nodiscard]] std::size_t left() const;
+  struct Part {
+    ClientMemory memory;
+    std::map<std::uint64_t, std::uint64_t> free;  ///< Offset and size; neighbours are one.
+    std::uint64_t touched = 0;                    ///< Pages from here on were not used.
+    std::uint64_t peak = 0;                       ///< End of the highest place since trim() ...
+    std::uint64_t last_peak = 0;                  ///< ... and from the call before it until then.
+  };
+  [[nodiscard]] Part* of(const MemoryPlace& place);
 
-  std::vector<ClientMemory> memories_;
-  std::size_t used_ = 0;   ///< Bytes used of latest().
+  std::vector<Part> parts_;
+  std::size_t expected_ = 0;
   std::size_t total_ = 0;  ///< Bytes of all memories.
 };
 
