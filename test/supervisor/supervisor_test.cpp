@@ -503,6 +503,8 @@ TEST_CASE("supervisor: a long journal is cut, and its copy follows, whatever hos
   const std::string foreign = job.job_dir + "/.dtlaunch/j/host_worker_log.foreign";
   REQUIRE(job.until([&] { return slurp(log).starts_with(format_change(added)); }));
   CHECK(slurp(foreign) == "mine\n");
-  CHECK(slurp(job.job_dir + "/events.jsonl").find("log_changed") != std::string::npos);
+  REQUIRE(job.until([&] {
+    return slurp(job.job_dir + "/events.jsonl").find("log_changed") != std::string::npos;
+  }));
   CHECK(job.wait(job.ask(R"({"op":"status"})")).find(foreign) != std::string::npos);
 }
