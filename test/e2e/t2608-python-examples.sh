@@ -34,6 +34,11 @@ for workers in "${all[@]}"; do
   example mnist_ddp $workers --epochs 2 --samples 2000 --save ddp$workers.pt
   holds "$(last mnist_ddp $workers accuracy) > 0.95"
 done
+for workers in "${all[@]}"; do
+  example zero1_memory $workers --layers 10
+done
+bytes() { sed -nE 's/.*: ([0-9.]+) bytes a parameter.*/\1/p' "$T/zero1_memory.$1.out" | tail -n 1; }
+holds "11.9 < $(bytes 2) < 14"
 holds "abs($(last numpy_sgd 0 loss) - $(last numpy_sgd 2 loss)) < 1e-4"
 
 example resume 0 --epochs 4 --file whole.pt
