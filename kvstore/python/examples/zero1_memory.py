@@ -51,7 +51,7 @@ def main():
     for _ in job.epochs(2):
         steps(model, WIDTH, lambda: job.step(BATCH))
         if job.rank == 0:
-            print(f"job: {(resident() - before) / count:.1f} bytes a parameter, {job.world_size} workers", flush=True)
+            print(f"job: {(resident() - before) / count:.1f} bytes a parameter, {job.world_size} workers")
     job.close()
 
 
