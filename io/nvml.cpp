@@ -7,6 +7,8 @@
 #include <array>
 #include <cstdlib>
 
+#include "core/protocol/gpu_health.h"
+
 namespace dt::io {
 
 // The parts of nvml.h that we need. Names and numbers are the driver's and do not change between
@@ -244,7 +246,8 @@ void Nvml::wait(std::chrono::milliseconds limit) {
       for (Gpu& gpu : gpus_)
         if (gpu.device == event.device) {
           ++gpu.known.xid_errors;
-          gpu.known.last_xid = event.data;
+          if (gpu.known.last_xid == 0 || !is_programs_xid(event.data))
+            gpu.known.last_xid = event.data;
         }
       return;
     }

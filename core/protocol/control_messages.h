@@ -292,8 +292,8 @@ struct GpuReport {
   bool remapping_failed = false;
   std::uint64_t held_back = 0;   ///< Why its clocks are reduced (nvmlClocksThrottleReason...).
   std::uint32_t xid_errors = 0;  ///< Since it is watched.
-  std::uint64_t last_xid = 0;
-  std::string unanswered;  ///< Empty, or why the driver has no values: "GPU is lost".
+  std::uint64_t last_xid = 0;    ///< A program's error only if there was no other.
+  std::string unanswered;        ///< Empty, or why the driver has no values: "GPU is lost".
   friend bool operator==(const GpuReport&, const GpuReport&) = default;
 };
 

@@ -19,19 +19,34 @@ constexpr std::array<std::pair<std::uint64_t, std::string_view>, 4> kHoldings = 
     {0x08, "too hot or too much power (hardware)"},
 }};
 
-const std::map<std::uint64_t, std::string_view> kXids = {
+/// Errors of the program that used the GPU, or of its end: the GPU works.
+const std::map<std::uint64_t, std::string_view> kProgramXids = {
     {13, "a program's error on the GPU"},
     {31, "a program's page fault"},
+    {43, "a program's error, which ended its work on the GPU"},
+    {45, "a program's work was removed, as when it is killed"},
+    {68, "a program's error in the video decoder"},
+    {109, "a program's work did not make room for another's in time"},
+};
+
+const std::map<std::uint64_t, std::string_view> kXids = {
     {48, "double bit ECC error"},
     {63, "a row or page of memory is taken out of use"},
     {64, "a row or page of memory is taken out of use"},
     {74, "NVLink error"},
     {79, "the GPU has fallen off the bus"},
+    {92, "many corrected ECC errors"},
     {94, "uncorrected ECC error"},
     {95, "uncorrected ECC error"},
     {119, "the GPU's own processor does not answer"},
     {120, "the GPU's own processor does not answer"},
+    {140, "uncorrected ECC error"},
 };
+
+std::string xid_text(const GpuReport& gpu, std::string_view name) {
+  return fmt::format("Xid {}{}{}{}", gpu.last_xid, name.empty() ? "" : ": ", name,
+                     gpu.xid_errors > 1 ? fmt::format(", {} errors", gpu.xid_errors) : "");
+}
 
 std::string_view trimmed(std::string_view text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
@@ -53,6 +68,13 @@ const GpuReport* named(std::string_view entry, const std::vector<GpuReport>& gpu
 
 }  // namespace
 
+bool is_programs_xid(std::uint64_t xid) { return kProgramXids.contains(xid); }
+
+std::string programs_error_of(const GpuReport& gpu) {
+  if (gpu.xid_errors == 0 || !is_programs_xid(gpu.last_xid)) return {};
+  return xid_text(gpu, value_in(kProgramXids, gpu.last_xid));
+}
+
 std::vector<std::string> troubles_of(const GpuReport& gpu) {
   std::vector<std::string> out;
   if (!gpu.unanswered.empty()) out.push_back(gpu.unanswered);
@@ -62,12 +84,8 @@ std::vector<std::string> troubles_of(const GpuReport& gpu) {
         fmt::format("{} uncorrected ECC errors since the driver was loaded", *gpu.ecc_recent));
   if (gpu.remapping_pending || gpu.retirement_pending)
     out.emplace_back("memory waits to be taken out of use: reset the GPU or restart the host");
-  if (gpu.xid_errors > 0) {
-    const std::string_view name = value_in(kXids, gpu.last_xid);
-    out.push_back(
-        fmt::format("Xid {}{}{}{}", gpu.last_xid, name.empty() ? "" : ": ", name,
-                    gpu.xid_errors > 1 ? fmt::format(", {} errors", gpu.xid_errors) : ""));
-  }
+  if (gpu.xid_errors > 0 && !is_programs_xid(gpu.last_xid))
+    out.push_back(xid_text(gpu, value_in(kXids, gpu.last_xid)));
   const auto holding = std::ranges::find_if(
       kHoldings, [&](const auto& one) { return (gpu.held_back & one.first) != 0; });
   if (holding != kHoldings.end())

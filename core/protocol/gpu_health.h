@@ -16,6 +16,11 @@ namespace dt {
 /// fault if heat or the board's power supply is the cause, not a set power limit.
 [[nodiscard]] std::vector<std::string> troubles_of(const GpuReport& gpu);
 
+/// Whether an error of the driver is of the program that used the GPU: the GPU has no fault.
+[[nodiscard]] bool is_programs_xid(std::uint64_t xid);
+/// The last such error, if there was no other; empty: none.
+[[nodiscard]] std::string programs_error_of(const GpuReport& gpu);
+
 /// The numbers (GpuReport::index) of the GPUs that a process with this CUDA_VISIBLE_DEVICES sees,
 /// in its order: numbers, or unique beginnings of unique ids; the first entry that is none ends the
 /// list, as CUDA has it. None set: all of them. CUDA counts as we do where CUDA_DEVICE_ORDER is

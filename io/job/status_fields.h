@@ -159,7 +159,7 @@ DT_ROWS(GpuStatus,
     DT_ROW_IF(is_known, remapped_rows, "Remapped rows of its memory."),
     DT_ROW_IF(is_known, xid_errors, "Errors of the driver since the job began.",
               "gpu_xid_errors_total"),
-    DT_ROW_IF(is_known, last_xid, "The last one's number (Xid)."),
+    DT_ROW_IF(is_known, last_xid, "The last one's number (Xid); a program's error only if there was no other."),
     DT_ROW_IF(is_known, held_back, "Why its clocks are reduced: NVML's bits."))
 DT_ROWS(StandstillStatus,
     DT_ROW(for_s, "For how long."),

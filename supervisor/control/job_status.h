@@ -37,7 +37,7 @@ struct ProcessNotes {
 struct HostNotes {
   KeptOut kept_out;
   GpuHealth gpus;
-  std::map<std::string, std::vector<std::string>> gpu_troubles;  ///< Noted, by GPU.
+  std::map<std::string, std::vector<std::string>> gpu_troubles;  ///< Noted, by event and GPU.
 };
 
 /// How a host is reached, see launcher::Backend.

@@ -120,17 +120,21 @@ void AgentReports::note_held(const Host& host, ProcessId process, ProcessNotes& 
 
 void AgentReports::on(const Host& host, const GpuHealth& m) {
   HostNotes& notes = hosts_[host];
-  const auto note_new = [&](const std::string& which, std::vector<std::string> troubles) {
-    std::vector<std::string>& before = notes.gpu_troubles[which];
+  const auto note_new = [&](const std::string& which, std::vector<std::string> troubles,
+                            const char* event = "gpu_trouble") {
+    std::vector<std::string>& before = notes.gpu_troubles[event + which];
     for (const std::string& trouble : troubles)
       if (std::find(before.begin(), before.end(), trouble) == before.end())
-        context_.note(Note{Note::Kind::kFailure, "gpu_trouble",
+        context_.note(Note{Note::Kind::kFailure, event,
                            fmt::format("{} on {}: {}", which, host, trouble), std::nullopt, host});
     before = std::move(troubles);
   };
   for (GpuReport gpu : m.gpus) {
     gpu.held_back = 0;  // comes and goes with the load: status shows it
-    note_new(fmt::format("GPU {}", gpu.index), troubles_of(gpu));
+    const std::string which = fmt::format("GPU {}", gpu.index);
+    note_new(which, troubles_of(gpu));
+    if (const std::string error = programs_error_of(gpu); !error.empty())
+      note_new(which, {error}, "gpu_program_error");
   }
   std::vector<std::string> all;
   if (!m.trouble.empty()) all.push_back(m.trouble);

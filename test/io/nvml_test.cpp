@@ -150,14 +150,16 @@ TEST_CASE("nvml: what a GPU is to be taken out for is told, each for itself", "[
 }
 
 TEST_CASE("nvml: errors that the driver tells of are counted for their GPU", "[nvml]") {
-  const FakeDriver driver("xid 1 79\nxid 1 31");
+  const FakeDriver driver("xid 0 43\nxid 1 45\nxid 1 79\nxid 1 31");
   const auto nvml = io::Nvml::open(driver.library());
   REQUIRE(nvml);
-  for (int i = 0; i < 3; ++i) (*nvml)->wait(1ms);
+  for (int i = 0; i < 5; ++i) (*nvml)->wait(1ms);
   const auto gpus = (*nvml)->read();
-  CHECK(gpus.at(0).xid_errors == 0);
-  CHECK(gpus.at(1).xid_errors == 2);
-  CHECK(gpus.at(1).last_xid == 31);
+  CHECK(gpus.at(0).xid_errors == 1);
+  CHECK(gpus.at(0).last_xid == 43);
+  CHECK(troubles_of(gpus.at(0)).empty());
+  CHECK(gpus.at(1).xid_errors == 3);
+  CHECK(gpus.at(1).last_xid == 79);  // a fault, whatever a program does later
 }
 
 TEST_CASE("nvml: why there is nothing to watch, and why it cannot be watched", "[nvml]") {

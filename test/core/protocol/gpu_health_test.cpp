@@ -120,4 +120,8 @@ TEST_CASE("gpus: what counts as trouble, the worst first", "[gpus]") {
   other.xid_errors = 1;
   other.last_xid = 1;
   CHECK(troubles_of(other) == std::vector<std::string>{"Xid 1"});
+  CHECK(programs_error_of(other).empty());
+  other.last_xid = 45;  // as a worker's kill brings it
+  CHECK(troubles_of(other).empty());
+  CHECK(programs_error_of(other) == "Xid 45: a program's work was removed, as when it is killed");
 }
