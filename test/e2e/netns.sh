@@ -41,7 +41,7 @@ END
   for ((k = 1; k <= $1; k++)); do
     SSH_ADDRESSES+=("10.77.$k.2")
     echo "10.77.$k.2:2222" >>"$SSH_HOSTS"
-    start "namespace$k" env -i unshare -n sleep 1000
+    start "namespace$k" env -i unshare -n sleep 10000
     NAMESPACE[k]=$PID
     own_namespace "$PID"
     ip link add "host$k" type veth peer name eth0 netns "$PID"
@@ -80,7 +80,7 @@ behind_bastion() {
   ssh-keygen -q -t ed25519 -N '' -f "$T/net/user_key"
   SSH_ADDRESSES=()
   SSH_HOSTS=$T/net/hosts
-  start namespace0 env -i unshare -n -m --propagation private sleep 1000
+  start namespace0 env -i unshare -n -m --propagation private sleep 10000
   NAMESPACE[0]=$PID
   own_namespace "$PID"
   ip link add bastion type veth peer name eth0 netns "$PID"
@@ -96,7 +96,7 @@ behind_bastion() {
     SSH_ADDRESSES+=("10.77.$k.2")
     echo "inner$k" >>"$SSH_HOSTS"
     echo "10.77.$k.2 inner$k" >>"$T/net/inner_names"
-    start "namespace$k" env -i unshare -n sleep 1000
+    start "namespace$k" env -i unshare -n sleep 10000
     NAMESPACE[k]=$PID
     pid=$PID
     own_namespace "$pid"
