@@ -1,4 +1,4 @@
-# timeout=240 cost=25
+# timeout=240 cost=25 alone
 # Workers that print much at once: every log is whole, byte for byte, however hosts are reached; a link that breaks
 # meanwhile changes nothing.
 . "$(dirname "$0")/lib.sh"
