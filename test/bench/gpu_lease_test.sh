@@ -60,6 +60,18 @@ expect 1 "$clean" DTGPUCHECK_LASTS=1 -- --parts dtgpucheck,gpu_bench,kv_tcp --bu
 says '^HANGS +dtgpucheck'
 says '^SKIPPED +gpu_bench +no time left'
 
+# Ctrl-C ends the part under way, and nothing stays.
+env DTGPUCHECK_LASTS=1 PATH="$T/tools:/usr/bin:/bin" "$T/gpu-lease" run --parts gpu_bench,dtgpucheck >"$T/out" 2>&1 &
+for ((i = 0; i < 200; i++)); do ! grep -q '== dtgpucheck' "$T/out" || break; sleep 0.1; done # between two looks, not a wait
+kill -TERM $!
+for ((i = 0; i < 100; i++)); do kill -0 $! 2>/dev/null || break; sleep 0.1; done # between two looks, not a wait
+! kill -0 $! 2>/dev/null || fail "it goes on after TERM"
+code=0
+wait $! || code=$?
+[ $code = 143 ] || fail "exit code $code after TERM"
+[ -z "$(ls "$T/tmp" | grep -v gpu-lease-out)" ] || fail "it left $(ls "$T/tmp")"
+rm -r "$T"/tmp/*
+
 # A missing part is skipped, and reported.
 expect 0 TORCH=77 "TORCH_SAYS=SKIPPED: no PyTorch" -- --parts torch
 says '^SKIPPED +torch .*SKIPPED: no PyTorch'

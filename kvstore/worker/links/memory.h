@@ -54,8 +54,8 @@ struct MemoryPlace {
   std::byte* at = nullptr;  ///< Null: there is none.
   std::uint32_t memory = 0;
   std::uint64_t offset = 0;
-  int device = 0;         ///< Of device memory.
-  std::size_t bytes = 0;  ///< Of a place in a Staging, rounded up.
+  int device = 0;         ///< The CUDA device that has the memory.
+  std::size_t bytes = 0;  ///< The size of a staging place, rounded up.
 };
 
 /// Memories that the store owns, and places in them: the lowest free one first, so that what is
