@@ -138,7 +138,6 @@ class Loop final : public Supervisor {
 
   void kill(std::string why) override {
     stop(std::move(why));
-    is_killed_ = true;
     volume_.make_haste();
     hosts_.links().kill_all();
   }
@@ -320,8 +319,7 @@ class Loop final : public Supervisor {
 
   awaitable<void> shut_down() {
     // Agents stop what is theirs and close; what does not answer stops by its orphan timeout.
-    const std::vector<Host> unconfirmed =
-        co_await hosts_.links().shut_down(end_->grace, is_killed_);
+    const std::vector<Host> unconfirmed = co_await hosts_.links().shut_down(end_->grace);
     // Whose end is not waited for is not over: the next take-over waits for it.
     const bool is_over = !spec_.is_taken_over || !decisions_.was_stopped() || unconfirmed.empty();
     for (const Host& host : unconfirmed)
@@ -534,7 +532,6 @@ class Loop final : public Supervisor {
   std::optional<HostWorker> host_worker_;
 
   std::optional<End> end_;
-  bool is_killed_ = false;  ///< kill() was called.
   bool has_folder_ = true;  ///< No other supervisor has taken it over.
   Time started_ = io::steady_now();
 };

@@ -22,7 +22,7 @@
 
 namespace dt {
 
-inline constexpr std::uint16_t kProtocolVersion = 4;
+inline constexpr std::uint16_t kProtocolVersion = 5;
 
 enum class Role : std::uint8_t {
   kServer = 0,
@@ -116,10 +116,11 @@ struct ToProcess {
   std::string body;
 };
 
-/// Stop every process with this grace, sweep, then exit.
+/// Stop every process with this grace, sweep, send the output that is left, then exit.
 struct Shutdown {
   static constexpr std::uint16_t kType = 6;
   std::uint32_t grace_ms = 0;
+  bool drops_output = false;  ///< Output is not waited for.
   /// Another master takes the job over: no supervisor of a lower term is served here any more.
   bool takes_over = false;
 };
@@ -209,6 +210,7 @@ enum class OutputLoss : std::uint8_t {
   kLink = 0,        ///< The link was down, or took nothing.
   kVolume = 1,      ///< The shared volume took nothing.
   kSupervisor = 2,  ///< There was none, or it gave no room.
+  kKilled = 3,      ///< The job was killed.
 };
 
 /// Bytes a process wrote, in order, cut anywhere.

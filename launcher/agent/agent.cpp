@@ -54,6 +54,9 @@ constexpr auto kUsageInterval = 5s;
 constexpr auto kWarmParent = "DT_WARM_PARENT=1";
 /// For the last messages on a link that is about to be closed.
 constexpr auto kFarewellDeadline = 2s;
+/// How long an agent that ends waits for a supervisor that takes no output: less than that waits
+/// for the agent.
+constexpr auto kOutputDeadline = 8s;
 
 std::optional<std::string> environment_variable(const std::string& name) {
   const char* value = std::getenv(name.c_str());
@@ -253,6 +256,7 @@ class Agent {
     if (shutdown.takes_over)
       if (auto noted = note_take_over(files_, link_.term()); !noted)
         log_.warn("{}", noted.error().message);
+    drops_output_ = drops_output_ || shutdown.drops_output;
     request_stop(shutdown.grace_ms, {});
   }
 
@@ -573,12 +577,21 @@ class Agent {
   }
 
   awaitable<void> wait_until_sent() {
-    auto deadline = Clock::now() + kFarewellDeadline;
-    while (link_.is_attached() && Clock::now() < deadline &&
-           (link_.channel()->queued_bytes() > 0 || !processes_.all_sent())) {
+    const auto begin = Clock::now();
+    const auto waits = [&] {
+      return Clock::now() - (drops_output_ ? begin : std::max(begin, output_.moved_at())) <
+             (drops_output_ ? kFarewellDeadline : kOutputDeadline);
+    };
+    while (link_.is_attached() && !is_all_sent() && waits())
       co_await io::sleep_for(2ms);  // tidy: allow (output still comes, and moves the deadline)
-      if (output_.is_moving() && stop_grace_ms_ > 0) deadline = Clock::now() + kFarewellDeadline;
-    }
+    output_.give_up(drops_output_);
+    const auto deadline = Clock::now() + kFarewellDeadline;
+    while (link_.is_attached() && !is_all_sent() && Clock::now() < deadline)
+      co_await io::sleep_for(2ms);  // tidy: allow (a link tells nobody that it has sent all)
+  }
+
+  [[nodiscard]] bool is_all_sent() const {
+    return link_.channel()->queued_bytes() == 0 && processes_.all_sent();
   }
 
   asio::any_io_executor executor_;
@@ -612,6 +625,7 @@ class Agent {
   std::optional<Time> term_at_;    ///< The first TERM, as a notice.
   bool stop_requested_ = false;
   std::uint32_t stop_grace_ms_ = 0;
+  bool drops_output_ = false;
   asio::steady_timer stop_wake_{executor_, asio::steady_timer::time_point::max()};
 };
 

@@ -123,13 +123,27 @@ bool OutputPump::send_piece(Process& process) {
   return true;
 }
 
+void OutputPump::give_up(bool is_killed) {
+  for (const auto& [id, process] : *processes_) {
+    if (process->output.spool.empty()) continue;
+    Spool::Piece end = process->output.spool.drop();
+    end.why_lost = is_killed ? OutputLoss::kKilled : why_lost();
+    send(*process, std::move(end));
+  }
+  wake();
+}
+
+void OutputPump::send(const Process& process, Spool::Piece piece) {
+  link_->send(Output{process.id(), piece.is_stderr, std::move(piece.bytes), piece.lost_before,
+                     piece.offset, piece.why_lost});
+}
+
 void OutputPump::send_output(Process& process) {
   ProcessOutput& output = process.output;
   auto piece = output.spool.pop(std::min<std::uint64_t>(Spool::kPieceSize, room_.bytes - sent_));
   sent_ += piece.bytes.size();
   moved_at_ = Clock::now();
-  link_->send(Output{process.id(), piece.is_stderr, std::move(piece.bytes), piece.lost_before,
-                     piece.offset, piece.why_lost});
+  send(process, std::move(piece));
   if (output.spool.bytes() < kEnough / 2) output.held_since.reset();
   output.wake_readers();
 }

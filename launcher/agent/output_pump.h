@@ -30,6 +30,10 @@ class OutputPump {
   void take(const OutputRoom& room);
   /// The supervisor takes output, or did a moment ago: it is worth waiting for.
   [[nodiscard]] bool is_moving() const;
+  /// When output was sent, or room was given, last.
+  [[nodiscard]] std::chrono::steady_clock::time_point moved_at() const { return moved_at_; }
+  /// Drops what processes have left, and tells the supervisor how much of each is missing.
+  void give_up(bool is_killed);
   /// Processes that have had to wait for 10 s.
   [[nodiscard]] std::vector<ProcessId> held() const;
 
@@ -38,6 +42,7 @@ class OutputPump {
   [[nodiscard]] OutputLoss why_lost() const;
   [[nodiscard]] bool send_from_each(const Channel& link);
   [[nodiscard]] bool send_piece(Process& process);
+  void send(const Process& process, Spool::Piece piece);
   void send_output(Process& process);
   void send_exit(Process& process);
   void send_output_end(Process& process);
@@ -45,9 +50,9 @@ class OutputPump {
   Processes* processes_;
   SupervisorLink* link_;
   io::asio::steady_timer wake_;
-  std::chrono::steady_clock::time_point moved_at_;  ///< When output was sent, or room was given.
-  OutputRoom room_{kFirstOutputRoom};               ///< Over the present link.
-  std::uint64_t sent_ = 0;                          ///< Bytes of output, over the present link.
+  std::chrono::steady_clock::time_point moved_at_;
+  OutputRoom room_{kFirstOutputRoom};  ///< Over the present link.
+  std::uint64_t sent_ = 0;             ///< Bytes of output, over the present link.
   ProcessId last_served_;
 };
 

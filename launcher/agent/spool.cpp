@@ -57,6 +57,13 @@ Spool::Piece Spool::pop(std::size_t most) {
   return piece;
 }
 
+Spool::Piece Spool::drop() {
+  Piece end{false, {}, written_, written_ - std::exchange(position_, written_), why_lost_};
+  waiting_.clear();
+  waiting_bytes_ = rewound_bytes_ = 0;
+  return end;
+}
+
 void Spool::rewind(std::uint64_t offset) {
   if (offset > position_) return;
   position_ = offset;

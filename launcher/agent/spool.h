@@ -29,6 +29,8 @@ class Spool {
   void push(bool is_stderr, std::string_view bytes, OutputLoss why_lost = OutputLoss::kLink);
   /// The oldest piece, at most so many bytes of it. Not when empty().
   [[nodiscard]] Piece pop(std::size_t most = kPieceSize);
+  /// Drops what waits: an empty piece that tells how much is missing.
+  [[nodiscard]] Piece drop();
   /// Hands out again what comes from `offset` on, as far as it is kept. There is room for that.
   void rewind(std::uint64_t offset);
   /// The reason for what was dropped while there was no link.

@@ -43,10 +43,11 @@ void AgentConnection::attach(bool start) {
   wake_.cancel();
 }
 
-void AgentConnection::shut_down(std::uint32_t grace_ms) {
+void AgentConnection::shut_down(std::uint32_t grace_ms, bool drops_output) {
   closing_ = true;
-  if (up_) channel_->send(Shutdown{grace_ms, options_.takes_over});
-  if (wanted_ && (!up_ || options_.takes_over)) last_word_ = grace_ms;
+  const Shutdown word{grace_ms, drops_output, options_.takes_over};
+  if (up_) channel_->send(word);
+  if (wanted_ && (!up_ || options_.takes_over)) last_word_ = word;
   wake_.cancel();
 }
 
@@ -107,7 +108,7 @@ io::awaitable<Result<void>> AgentConnection::converse(io::TaskGroup& tasks) {
   start_ = false;
   failures_ = 0;
   if (last_word_)
-    channel_->send(Shutdown{*last_word_, options_.takes_over});
+    channel_->send(*last_word_);
   else
     callbacks_.attached(*state);
   if (!options_.takes_over) last_word_.reset();
@@ -160,6 +161,7 @@ void AgentConnection::say_hello() {
 
 void AgentConnection::note(const wire::Frame& frame) {
   if (frame.type == Output::kType) {
+    output_at_ = heard_at_;
     if (const auto output = wire::parse<Output>(frame.body))
       received_[output->process] = output->offset + output->bytes.size();
   } else if (frame.type == ProcessStarted::kType) {

@@ -67,11 +67,13 @@ class AgentConnection {
   /// The agent stops its processes and ends; then the link ends. A link that is being made
   /// continues until it can send that, or finds no agent, or is cancelled: behind a connection that
   /// is not up yet an agent may have processes, or may have just been started.
-  void shut_down(std::uint32_t grace_ms);
+  void shut_down(std::uint32_t grace_ms, bool drops_output = false);
   [[nodiscard]] bool ended() const { return ended_; }
   [[nodiscard]] bool up() const { return up_; }
   /// The time of the agent's last message; Time{} before the first one.
   [[nodiscard]] Time heard_at() const { return heard_at_; }
+  /// The same of its last output.
+  [[nodiscard]] Time output_at() const { return output_at_; }
   /// shut_down() was called, and no agent is left to send it to.
   [[nodiscard]] bool has_parted() const { return closing_ && !last_word_; }
 
@@ -96,9 +98,10 @@ class AgentConnection {
   bool up_ = false;
   bool is_silent_ = false;  ///< The link was closed for its silence.
   bool closing_ = false;
-  std::optional<std::uint32_t> last_word_;  ///< Grace of a Shutdown that could not be sent yet.
+  std::optional<Shutdown> last_word_;  ///< It could not be sent yet.
   bool ended_ = false;
   Time heard_at_{};
+  Time output_at_{};
   std::uint32_t failures_ = 0;  ///< In a row.
   Time said_hello_at_{};
   std::map<ProcessId, std::uint64_t> received_;  ///< See AgentHello.

@@ -281,11 +281,12 @@ void HostLinks::release(const Host& host) {
 }
 
 void HostLinks::kill_all() {
+  is_killed_ = true;
   for (auto& [host, h] : hosts_)
-    if (h.link) h.link->shut_down(0);
+    if (h.link) h.link->shut_down(0, true);
 }
 
-awaitable<std::vector<Host>> HostLinks::shut_down(Duration grace, bool is_killed) {
+awaitable<std::vector<Host>> HostLinks::shut_down(Duration grace) {
   // Hosts whose link is not up are tried as long as one connection may take, so that nothing runs
   // on there next to a resumed job.
   // What runs on hosts of a job that is taken over ends by itself after --orphan-timeout.
@@ -295,11 +296,13 @@ awaitable<std::vector<Host>> HostLinks::shut_down(Duration grace, bool is_killed
   for (const auto& [host, state] : context_.job->hosts().all())
     if (state.had_agent && !hosts_[host].link) make_link(host).attach(false);
   for (auto& [host, h] : hosts_)
-    if (h.link) h.link->shut_down(is_killed ? 0 : milliseconds(grace));
+    if (h.link) h.link->shut_down(is_killed_ ? 0 : milliseconds(grace), is_killed_);
   Time begin = io::steady_now();
   for (bool awaits = true; awaits;) {
     // An agent ends when its output has come.
     if (context_.volume.is_output_moving()) begin = io::steady_now();
+    for (const auto& [host, h] : hosts_)
+      if (h.link && !is_killed_) begin = std::max(begin, h.link->output_at());
     const bool waits_for_orphans = spec_.is_taken_over && !is_hurried_;
     awaits = std::any_of(hosts_.begin(), hosts_.end(), [&](const auto& entry) {
       const auto& link = entry.second.link;

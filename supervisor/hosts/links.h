@@ -80,13 +80,13 @@ class HostLinks {
   /// Posts which agents have fallen silent and which are heard again; gives up hosts whose folder
   /// does not answer. `job_now`: the job's time.
   void tick(Time now, Time job_now);
-  /// Every agent kills what it runs and ends.
+  /// Every agent kills what it runs, drops output that is left there, and ends.
   void kill_all();
   /// The job ends: no host is reached any more.
   void stop_reaching() { is_ending_ = true; }
-  /// Every agent ends, with `grace` for its processes, or without any if they are killed; waits for
+  /// Every agent ends, with `grace` for its processes, or without any after kill_all(); waits for
   /// them, as long as output comes. Returns the hosts that did not confirm it.
-  io::awaitable<std::vector<Host>> shut_down(Duration grace, bool is_killed);
+  io::awaitable<std::vector<Host>> shut_down(Duration grace);
   /// The end of a taken-over job is not waited for any more.
   void hurry() { is_hurried_ = true; }
   /// Set before the first attach(); outlives it.
@@ -134,6 +134,7 @@ class HostLinks {
   std::set<Host> lack_program_;  ///< Not warned of yet.
   bool is_ending_ = false;
   bool is_hurried_ = false;
+  bool is_killed_ = false;
   Time tell_at_{};
   Time ticked_at_;
   Time listens_since_;  ///< Before that nothing could be heard: this process did not run.

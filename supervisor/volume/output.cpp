@@ -83,6 +83,8 @@ std::string ProcessOutput::why_lost(const Host& host, OutputLoss why) const {
                          seconds(volume_.last_output_stall()));
     case OutputLoss::kLink:
       return fmt::format("the link to {} was down", host);
+    case OutputLoss::kKilled:
+      return "the job was killed";
     case OutputLoss::kSupervisor:
       break;
   }

@@ -98,7 +98,8 @@ class OutputMotion {
     moved_at_ = now;
   }
   /// While output waits.
-  [[nodiscard]] bool is_stalled(Time now) const { return now - moved_at_ >= kStall; }
+  [[nodiscard]] Duration still_for(Time now) const { return now - moved_at_; }
+  [[nodiscard]] bool is_stalled(Time now) const { return still_for(now) >= kStall; }
   [[nodiscard]] Duration last_stall() const { return last_stall_; }
 
  private:

@@ -158,6 +158,10 @@ bool VolumeClient::is_output_stalled() const {
   return has_output() && motion_.is_stalled(io::steady_now());
 }
 
+Duration VolumeClient::last_output_stall() const {
+  return is_output_stalled() ? motion_.still_for(io::steady_now()) : motion_.last_stall();
+}
+
 bool VolumeClient::is_output_moving() const {
   return has_output() && !has_haste_ && !motion_.is_stalled(io::steady_now());
 }

@@ -115,7 +115,8 @@ class VolumeClient {
   [[nodiscard]] bool is_output_stalled() const;
   /// Output waits, and is taken: at the end it is worth waiting for, unless there is haste.
   [[nodiscard]] bool is_output_moving() const;
-  [[nodiscard]] Duration last_output_stall() const { return motion_.last_stall(); }
+  /// How long none of it was taken, the last time or now.
+  [[nodiscard]] Duration last_output_stall() const;
   void make_haste() { has_haste_ = true; }
 
   /// What waits for the volume, with what it is working on.

@@ -12,7 +12,7 @@ rsh="ssh -F $(sed -nE 's/^ssh_config=//p' "$T/ssh.env") {host} {command}"
 flood rsh -H "$T/hosts" --rsh "$rsh"
 flood binary -H "$T/hosts" --rsh "$rsh" --rsh-binary
 
-say 'links break while spools are full: the volume takes 3 MB/s'
+say 'links break while spools are full: the volume takes 1.5 MB/s'
 LINES=36000  # Worker 0's 7.4 MB fit into its spool: a link may be away for as long as it likes.
 # A worker lasts until its link broke.
 cat >"$T/held" <<'EOF'
@@ -21,7 +21,7 @@ cat >"$T/held" <<'EOF'
 until [ -e "${0%held}broken" ]; do sleep 0.1; done  # how long it lasts, not a wait
 EOF
 chmod +x "$T/held"
-LD_PRELOAD=$DT_BUILD/test/slow_open/slow_open.so DT_SLOW_KB_PER_S=3000 \
+LD_PRELOAD=$DT_BUILD/test/slow_open/slow_open.so DT_SLOW_KB_PER_S=1500 \
   start cut dtlaunch -n 4 -s 0 --dead-after 30s --quiet --env LINES -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" "$T/held"
 job=$PID
 awaits --start '.volume.queue_bytes>1000000'

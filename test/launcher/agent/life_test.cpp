@@ -258,18 +258,18 @@ TEST_CASE("agent: after a take-over none is started for a lower term, also after
   SECTION("by an agent that ends for it") {
     auto second = site.attach(9, "node1", {"--term", "9", "--take-over"});
     REQUIRE(site.wait([&] { return second->states.size() == 1; }));
-    second->send(Shutdown{0, true});
+    second->send(Shutdown{0, false, true});
     REQUIRE(site.wait([&] { return second->ended && site.guard_pid() == 0; }));
   }
   SECTION("by a bridge that finds no agent") {
-    first->send(Shutdown{0, false});
+    first->send(Shutdown{});
     REQUIRE(site.wait([&] { return first->ended && site.guard_pid() == 0; }));
     auto second = site.attach(9, "node1", {"--term", "9", "--take-over"});
     REQUIRE(site.wait([&] { return second->ended; }));
   }
   SECTION("not by an ordinary end") {
     is_remembered = false;
-    first->send(Shutdown{0, false});
+    first->send(Shutdown{});
     REQUIRE(site.wait([&] { return first->ended && site.guard_pid() == 0; }));
   }
   auto late = site.attach(1, "node1", {"--start", "--term", "1"});
@@ -287,7 +287,7 @@ TEST_CASE("agent: a file of a take-over that is none counts as absent", "[agent]
   auto first = site.attach();
   REQUIRE(site.wait([&] { return first->states.size() == 1; }));
   const std::string file = fs::path(site.socket()).replace_extension(".term").string();
-  first->send(Shutdown{0, false});
+  first->send(Shutdown{});
   REQUIRE(site.wait([&] { return first->ended && site.guard_pid() == 0; }));
   const fs::path folder = fs::path(file).parent_path();
   fs::create_directories(folder);

@@ -69,6 +69,40 @@ TEST_CASE("agent: output waits for room, its process's exit does not, and it goe
   CHECK(again->gaps.empty());
 }
 
+TEST_CASE(
+    "agent: at its end output waits for room, also without a grace; what it gives up is counted",
+    "[agent]") {
+  Site site;
+  site.room = 0;
+  auto link = site.attach();
+  link->send(shell(worker(1), "head -c 3000000 /dev/zero"));
+  REQUIRE(site.wait([&] { return exited(*link, 1); }));
+  const auto missing = [&] { return 3'000'000 - link->out[worker(1)].size(); };
+  SECTION("as long as it is taken") {
+    link->send(Shutdown{});
+    std::uint64_t room = kFirstOutputRoom;
+    for (int i = 0; i < 7; ++i) {  // longer than a farewell
+      CHECK_FALSE(site.wait([&] { return link->ended; }, 500ms));
+      link->send(OutputRoom{room += 50'000});
+    }
+    link->send(OutputRoom{std::uint64_t{1} << 40});
+    REQUIRE(site.wait([&] { return link->ended; }));
+    CHECK(missing() == 0);
+  }
+  SECTION("not on a volume that takes nothing") {
+    link->send(OutputRoom{kFirstOutputRoom, true});
+    link->send(Shutdown{});
+    REQUIRE(site.wait([&] { return link->ended; }));
+    CHECK(link->why_lost[worker(1)] == OutputLoss::kVolume);
+  }
+  SECTION("not where the job is killed") {
+    link->send(Shutdown{0, true});
+    REQUIRE(site.wait([&] { return link->ended; }));
+    CHECK(link->why_lost[worker(1)] == OutputLoss::kKilled);
+  }
+  CHECK(link->lost[worker(1)] == missing());
+}
+
 TEST_CASE("agent: a process waits while its supervisor gives room, and not on a stalled volume",
           "[agent]") {
   Site site;

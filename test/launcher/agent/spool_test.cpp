@@ -75,6 +75,21 @@ TEST_CASE("spool: a piece can be cut, and what comes again takes no room from wh
   CHECK(piece.why_lost == dt::OutputLoss::kVolume);
 }
 
+TEST_CASE("spool: what is dropped is counted, with what was lost before", "[launcher]") {
+  Spool spool(1000, 1000);
+  spool.push(false, std::string(900, 'a'));
+  CHECK(spool.pop(100).lost_before == 0);
+  spool.push(true, std::string(900, 'b'));  // 800 of the others make room
+  const auto end = spool.drop();
+  CHECK(end.lost_before == 1700);
+  CHECK(end.offset == 1800);
+  CHECK(end.bytes.empty());
+  CHECK(spool.empty());
+  CHECK(spool.bytes() == 0);
+  spool.push(false, "c");
+  CHECK(spool.pop().lost_before == 0);
+}
+
 TEST_CASE("spool: what is no longer kept counts as lost", "[launcher]") {
   Spool spool(1 << 20, 100);
   spool.push(false, "first");
