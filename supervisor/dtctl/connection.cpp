@@ -7,6 +7,7 @@
 #include "io/job/spec.h"
 #include "supervisor/dtctl/file_tail.h"
 #include "supervisor/dtctl/find_job.h"
+#include "supervisor/dtctl/job_standing.h"
 
 namespace dt::supervisor::ctl {
 
@@ -35,12 +36,22 @@ Error no_answer(const Arguments& args, const io::JobPointer& job) {
     return {ErrorKind::kUnavailable,
             fmt::format("no job is running in {}; the last one, {}, ended with exit code {} ({})",
                         args.job_dir, job.job, job.ended->exit_code, job.ended->message)};
-  return {ErrorKind::kUnavailable,
-          fmt::format("job {} in {} has not ended, but its supervisor (pid {} on {}) does not "
-                      "answer. On another machine: use dtctl there. If it died: \"dtctl resume\" "
-                      "takes the job up again, \"dtctl stop\" ends it; without either the hosts "
-                      "stop everything by themselves after --orphan-timeout",
-                      job.job, args.job_dir, job.pid, job.master)};
+  const std::string what =
+      fmt::format("job {} in {} has not ended, but its supervisor (pid {} on {})", job.job,
+                  args.job_dir, job.pid, job.master);
+  constexpr const char* kRemedy =
+      "\"dtctl resume\" takes the job up again, and what runs goes on; \"dtctl stop\" ends it; "
+      "without either the hosts stop everything by themselves";
+  const auto spec = io::read_spec(job.state_dir + "/spec.json");
+  if (spec && look_at_job(job.job).standing == Standing::kLeft)
+    return {ErrorKind::kUnavailable,
+            fmt::format("{} is dead. {} {:.0f} s after its death (--orphan-timeout)", what, kRemedy,
+                        seconds(spec->rules.orphan_timeout))};
+  return {
+      ErrorKind::kUnavailable,
+      fmt::format("{} does not answer. On another machine: use dtctl there. If it died: {} after "
+                  "--orphan-timeout",
+                  what, kRemedy)};
 }
 
 io::awaitable<Result<Connected>> connect(Arguments args) {

@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -102,11 +104,16 @@ io::awaitable<int> logs(Arguments args) {
   if (name.find('/') != name.npos) throw Usage{fmt::format("{}: a name such as worker-3", name)};
   if (name.find_first_not_of("0123456789") == name.npos) name = "worker-" + name;
   if (name.ends_with(".log")) name.resize(name.size() - 4);
+  const std::string file = fmt::format("{}/{}.log", folder, name);
+  if (!args.follow && ::access(file.c_str(), F_OK) != 0 && errno == ENOENT)
+    co_return complain({ErrorKind::kUnavailable,
+                        fmt::format("{} has printed nothing, or is none of job {}: there is no {}",
+                                    name, job.job, file)});
   ScreenText screen;
   const std::function<void(std::string)> show = [&screen](std::string text) {
     fmt::print("{}", screen.feed(std::move(text)));
   };
-  auto shown = show_file(args, fmt::format("{}/{}.log", folder, name), show);
+  auto shown = show_file(args, file, show);
   const int code = co_await std::move(shown);
   fmt::print("{}", screen.finish());
   co_return code;

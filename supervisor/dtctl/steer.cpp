@@ -9,6 +9,8 @@
 #include "io/job/spec.h"
 #include "io/log.h"
 #include "launcher/job_programs.h"
+#include "launcher/last_job.h"
+#include "launcher/shell_word.h"
 #include "launcher/supervisor_process.h"
 #include "supervisor/dtctl/commands.h"
 #include "supervisor/dtctl/connection.h"
@@ -35,19 +37,25 @@ io::awaitable<int> watch_console(Connected to, bool show) {
     const auto ended = need(wire::parse<io::JobEnded>(frame->body));
     fmt::print("job {} ended with exit code {}: {}\n", to.job.job, ended.exit_code,
                io::printable(ended.message));
+    const auto spec = io::read_spec(to.job.state_dir + "/spec.json");
+    const bool may_go_on = ended.exit_code == kExitInterrupted || ended.exit_code == kExitHostsGone;
+    if (may_go_on && spec && launcher::can_go_on(*spec))
+      fmt::print("go on: dtlaunch --resume {}\n", launcher::shell_word(spec->job_dir));
     co_return kExitOk;
   }
 }
 
 /// Restarts a supervisor that died without a dtlaunch to restart it. Its lock keeps a second one
-/// from getting ready. Returns the job.
-io::awaitable<io::JobPointer> revive(Arguments args) {
+/// from getting ready. Returns the job; with `lives`, whether none was needed.
+io::awaitable<io::JobPointer> revive(Arguments args, bool* lives = nullptr) {
   io::JobPointer job = need(find_job(*args.volume), kExitNoJob);
   auto client = co_await io::ControlClient::connect(job.socket);
   if (client) {
     // One that is just being killed still has its socket: only an answer counts.
     auto reply = co_await ask(**client, "status");
-    if (reply || reply.error().kind == ErrorKind::kDenied) co_return job;
+    const bool answers = reply || reply.error().kind == ErrorKind::kDenied;
+    if (lives != nullptr) *lives = answers;
+    if (answers) co_return job;
     if (reply.error().kind != ErrorKind::kClosed) throw Failed{reply.error(), kExitNoJob};
   }
   if (job.ended || other_owner(args.job_dir)) throw Failed{no_answer(args, job), kExitNoJob};
@@ -88,7 +96,9 @@ io::awaitable<int> console(Arguments args) {
 }
 
 io::awaitable<int> resume(Arguments args) {
-  co_await revive(args);
+  bool lives = false;
+  const io::JobPointer job = co_await revive(args, &lives);
+  if (lives) fmt::print("The supervisor of job {} lives: there is nothing to do\n", job.job);
   co_return kExitOk;
 }
 

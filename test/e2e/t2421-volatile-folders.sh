@@ -22,8 +22,15 @@ for gone in "$T/run/dtlaunch" '*.lock' '*.sock' control /dev/shm; do
   run asked dtctl status
   expect_status 0
   kill -KILL "$(supervisor)"
+  wait_for 5 'run asked dtctl status; grep -q "is dead" "$T/asked.out"' || fail "status: $(output asked)"
+  expect_status 3
+  expect_output asked 'is dead. "dtctl resume" takes the job up again.* 300 s after its death'
   run resumed dtctl resume
   expect_status 0
+  expect_output resumed 'had died; it is back'
+  run resumed dtctl resume
+  expect_status 0
+  expect_output resumed 'lives: there is nothing to do'
   run added dtctl add localhost
   expect_status 0
   PATIENCE=30 awaits workers=3
