@@ -68,7 +68,11 @@ FleetRequests::FleetRequests(SupervisorContext& context)
       over_(context.executor, io::asio::steady_timer::time_point::max()) {}
 
 void FleetRequests::resume() {
-  if (context_.spec.elastic && !io::is_local(context_.spec) && io::in_path("squeue")) start();
+  if (!context_.spec.elastic || io::is_local(context_.spec) || !io::in_path("squeue")) return;
+  is_guess_ = std::ranges::none_of(context_.job->membership().hosts(), [this](const Host& host) {
+    return needs_holder(context_.spec, *context_.job, host);
+  });
+  start();
 }
 
 void FleetRequests::start() {
@@ -135,6 +139,7 @@ std::string FleetRequests::grow(const ControlAsk& ask) {
     return error_reply(fmt::format(
         "{} more workers would be {}, and --max-workers is {}{}", ask.slots, present + ask.slots,
         most, ask.asked > 0 ? fmt::format(" ({} are asked for already)", ask.asked) : ""));
+  is_guess_ = false;
   start();
   json reply = order_facts(spec);
   reply["ok"] = true;
@@ -147,6 +152,8 @@ awaitable<std::string> FleetRequests::answer(ControlAsk ask) {
     if (report.is_object()) {
       text_ = report.value("text", "");
       trouble_ = report.value("trouble", "");
+      is_guess_ = is_guess_ && text_.empty();
+      if (is_guess_) trouble_.clear();
       for (const json& news : report.value("news", json::array()))
         if (news.is_string())
           context_.note(Note{Note::Kind::kInfo, "fleet", news.get<std::string>()});

@@ -21,7 +21,7 @@ class FleetRequests {
   explicit FleetRequests(SupervisorContext& context);
 
   /// An earlier supervisor of this job may have had holders: dtfleet looks, and ends if there are
-  /// none.
+  /// none. A queue that does not answer is trouble only for a job that has nodes of it.
   void resume();
   /// {"op":"grow"}: whether so many more workers may be asked for; starts dtfleet. The reply has
   /// what a holder needs to know.
@@ -47,6 +47,7 @@ class FleetRequests {
   bool is_kept_ = false;         ///< keep() runs.
   bool lets_go_ = false;         ///< The job has ended.
   bool may_rest_ = false;        ///< dtfleet was allowed to end.
+  bool is_guess_ = false;        ///< Nothing shows that the job has holders.
   Time grown_at_{};              ///< The last time dtfleet was asked for.
   std::string text_;             ///< dtfleet's last report: "2 asked for, 1 pending (Priority)".
   std::string trouble_;          ///< What keeps it from its work.
