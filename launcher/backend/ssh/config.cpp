@@ -461,12 +461,14 @@ class Reader {
       config.asks_somewhere |= lower_case(word) == "ask";
       return set(config.host_keys, parse_host_keys(word));
     }
-    if (keyword == "ciphers") return set(config.ciphers, text);
-    if (keyword == "macs") return set(config.macs, text);
-    if (keyword == "kexalgorithms") return set(config.key_exchange, text);
-    if (keyword == "hostkeyalgorithms") return set(config.host_key_types, text);
+    // No algorithm's name, but what stands behind a keyword in quotes.
+    const auto names = word.starts_with('=') ? std::nullopt : text;
+    if (keyword == "ciphers") return set(config.ciphers, names);
+    if (keyword == "macs") return set(config.macs, names);
+    if (keyword == "kexalgorithms") return set(config.key_exchange, names);
+    if (keyword == "hostkeyalgorithms") return set(config.host_key_types, names);
     if (keyword == "pubkeyacceptedalgorithms" || keyword == "pubkeyacceptedkeytypes")
-      return set(config.user_key_types, text);
+      return set(config.user_key_types, names);
     if (keyword == "compression") return set(config.compression, parse_flag(word));
     if (keyword == "rekeylimit") {
       set(config.rekey_bytes, parse_size(word), 2);

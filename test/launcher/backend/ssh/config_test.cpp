@@ -208,6 +208,8 @@ TEST_CASE("ssh config: what OpenSSH refuses is refused with its place", "[ssh_co
   const std::string itself = refused("Include " + file + "\nPort 4\n");
   CHECK(itself == file + ":1: include: more than 16 deep");
   CHECK(refused("Host y\nPort 22x\n") == file + ":2: port: 22x is no value of it");
+  CHECK(refused("Host y\n\"Ciphers\"=aes128-ctr\n") ==
+        file + ":2: ciphers: =aes128-ctr is no value of it");
   CHECK(refused("User 'a\n") == file + ":1: user: a quote (') is not closed");
   CHECK(refused("UserKnownHostsFile /k/%j") ==
         file + ":1: /k/%j: %j is not known here: %% and %C %L %d %h %i %k %l %n %p %r %u are");
