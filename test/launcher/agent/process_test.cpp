@@ -70,7 +70,7 @@ TEST_CASE("agent: output waits for room, its process's exit does not, and it goe
 }
 
 TEST_CASE(
-    "agent: at its end output waits for room, also without a grace; what it gives up is counted",
+    "agent: at its end output waits for room, also without a grace, and says what it gives up",
     "[agent]") {
   Site site;
   site.room = 0;
