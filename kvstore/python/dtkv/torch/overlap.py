@@ -9,6 +9,7 @@ import warnings
 from typing import Any, Dict, List, Optional
 
 import torch
+from torch.jit._script import ScriptModule
 
 from ..errors import Error, InvalidUse, Nonfinite
 from . import under_way
@@ -61,7 +62,7 @@ class Overlap(Ahead):
             mine = [self._parameters[number] for number in numbers]
             self._buckets.append(Bucket(self._training, mine, len(self._buckets), self.drop))
         are_plain = all(under_way.can_be_under_way(one.parameter) for one in self._parameters)
-        self._does_not_ask = not are_plain or any(isinstance(one, torch.jit.ScriptModule) for one in self._model.modules())
+        self._does_not_ask = not are_plain or any(isinstance(one, ScriptModule) for one in self._model.modules())
         of_parameter = {id(one.parameter): bucket for bucket in self._buckets for one in bucket.parameters}
         self._bucket_of = [of_parameter[id(one.parameter)] for one in self._parameters]
 
