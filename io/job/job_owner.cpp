@@ -27,7 +27,7 @@ std::optional<struct stat> shown_as(const std::string& folder) {
   return is_known ? std::optional(st) : std::nullopt;
 }
 
-Result<void> check_one(const std::string& path, const std::string& job_dir) {
+Result<void> check_one(const std::string& path) {
   struct stat st {};
   if (::lstat(path.c_str(), &st) != 0)
     return errno == ENOENT ? Result<void>() : tl::unexpected(errno_error(errno, path));
@@ -47,9 +47,9 @@ Result<void> check_one(const std::string& path, const std::string& job_dir) {
                 path, path);
   const std::string owner = user_name(st.st_uid);
   return fail(ErrorKind::kDenied,
-              "the job in {} belongs to {} ({}): its files say how hosts are reached, so they are "
-              "not used; as that user: sudo -u {} ...",
-              job_dir, owner, path, owner);
+              "{} belongs to {}: a job's files say how hosts are reached, so they are not used; as "
+              "that user: sudo -u {} ...; for a job of your own: another folder",
+              path, owner, owner);
 }
 
 }  // namespace
@@ -59,8 +59,12 @@ Result<void> check_job_owner(const std::string& job_dir, const JobPointer& point
   const std::string job = marker + "/" + pointer.job;
   for (const std::string& path :
        {marker, pointer_file(job_dir), job, job + "/spec.json", pointer.state_dir})
-    if (auto checked = check_one(path, job_dir); !checked) return checked;
+    if (auto checked = check_one(path); !checked) return checked;
   return {};
+}
+
+Result<void> check_folder_owner(const std::string& job_dir) {
+  return check_one(marker_dir(job_dir));
 }
 
 std::string user_name(unsigned uid) {

@@ -14,6 +14,8 @@ namespace dt::io {
 /// writable for others. Root is no exception. On a volume that shows all files as one user's, a
 /// file that this process makes there shows the same. The job folder itself may be shared.
 [[nodiscard]] Result<void> check_job_owner(const std::string& job_dir, const JobPointer& pointer);
+/// The same of `.dtlaunch` alone, before a job of this user begins there.
+[[nodiscard]] Result<void> check_folder_owner(const std::string& job_dir);
 
 /// "alice", or "user 1007" without an entry in the user database.
 [[nodiscard]] std::string user_name(unsigned uid);

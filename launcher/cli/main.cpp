@@ -22,6 +22,7 @@
 #include "io/descriptor_limit.h"
 #include "io/fd.h"
 #include "io/job/control_protocol.h"
+#include "io/job/job_owner.h"
 #include "io/job/master_folders.h"
 #include "io/log.h"
 #include "io/stop_signals.h"
@@ -75,7 +76,7 @@ Result<void> check_folder(io::JobSpec& spec) {
     return fail(ErrorKind::kInvalid, "{}: there is no such folder", place);
   if (::access(spec.job_dir.c_str(), W_OK | X_OK) != 0)
     return tl::unexpected(errno_error(errno, place));
-  return {};
+  return io::check_folder_owner(spec.job_dir);
 }
 
 void name_job(io::JobSpec& spec) {

@@ -89,6 +89,23 @@ for uid in 0 $user; do
   chmod 666 "$T/c/open/.dtlaunch/$name/spec.json"
   nothing_runs $uid "$whose" open 7
 done
+say "no job begins in another user's .dtlaunch"
+mkdir -m 777 "$T/c/empty" && mkdir "$T/c/empty/.dtlaunch" && chown $stranger "$T/c/empty/.dtlaunch" && chmod 777 "$T/c/empty/.dtlaunch"
+for uid in 0 $user; do
+  (cd "$T/c/empty" && as $uid dtlaunch -n 1 -s 0 true) >"$T/empty.out" 2>&1 && fail "it began: $(output empty)"
+  expect_output empty "$whose"
+  [ -z "$(ls -A "$T/c/empty/.dtlaunch")" ] || fail "files were made there"
+done
+say "a file in the way is none to wait for"
+for way in fifo zero; do
+  foreign $way $user
+  rm -f "$T/c/$way/.dtlaunch/"{current.json,lock}
+  for file in current.json lock; do
+    [ $way = fifo ] && mkfifo "$T/c/$way/.dtlaunch/$file" || ln -s /dev/zero "$T/c/$way/.dtlaunch/$file"
+  done
+  chown -h -R $user "$T/c/$way"
+  nothing_runs $user 'no regular file|no plain file' $way 7
+done
 say "one's own is used"
 foreign own 0
 (cd "$T/c/own" && timeout 20 dtctl exec -- hostname) >"$T/own.out" 2>&1 || true
