@@ -118,8 +118,9 @@ awaitable<Result<void>> drop_job_lock(VolumeClient& volume, std::string job_dir,
   co_return removed;
 }
 
-awaitable<Result<void>> set_old_files_aside(VolumeClient& volume, std::string job_dir,
-                                            std::string new_job) {
+awaitable<Result<std::optional<std::string>>> set_old_files_aside(VolumeClient& volume,
+                                                                  std::string job_dir,
+                                                                  std::string new_job) {
   std::string old_job;
   auto pointer = co_await volume.read(io::pointer_file(job_dir));
   if (!pointer) co_return tl::unexpected(pointer.error());
@@ -132,25 +133,28 @@ awaitable<Result<void>> set_old_files_aside(VolumeClient& volume, std::string jo
       old_job.starts_with('.'))
     old_job = "before-" + new_job;
   const std::string folder = io::marker_dir(job_dir) + "/" + old_job;
-  for (const char* name : kJobFiles) {
+  std::optional<std::string> host_worker;
+  for (const std::string name : kJobFiles) {
     const std::string from = fmt::format("{}/{}", job_dir, name);
+    const std::string to = fmt::format("{}/{}", folder, name);
     auto there = co_await volume.exists(from);
     if (!there) co_return tl::unexpected(there.error());
     if (!*there) continue;
     // The old job's events are there already: here is a link to them, or a copy.
-    auto again = co_await volume.exists(fmt::format("{}/{}", folder, name));
+    auto again = co_await volume.exists(to);
     if (!again) co_return tl::unexpected(again.error());
     if (*again) {
       auto removed = co_await volume.remove(from);
-      if (!removed) co_return removed;
+      if (!removed) co_return tl::unexpected(removed.error());
       continue;
     }
     auto made = co_await volume.make_dirs(folder);
-    if (!made) co_return made;
-    auto moved = co_await volume.rename(from, fmt::format("{}/{}", folder, name));
-    if (!moved) co_return moved;
+    if (!made) co_return tl::unexpected(made.error());
+    auto moved = co_await volume.rename(from, to);
+    if (!moved) co_return tl::unexpected(moved.error());
+    if (name == "host_worker") host_worker = to;
   }
-  co_return Result<void>();
+  co_return host_worker;
 }
 
 }  // namespace dt::supervisor

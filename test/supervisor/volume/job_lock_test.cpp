@@ -213,7 +213,11 @@ TEST_CASE("job lock: an ended job's files are set aside under its name", "[job_l
 
   spill(dir / "host_worker", "by hand\n");
   spill(dir / ".dtlaunch/current.json", R"({"job":"../../etc"})");
-  REQUIRE(loop.wait(set_old_files_aside(loop.volume, dir.path(), "new")));
+  const auto moved = loop.wait(set_old_files_aside(loop.volume, dir.path(), "new"));
+  REQUIRE(moved);
+  CHECK(*moved == dir / ".dtlaunch/before-new/host_worker");
   CHECK(slurp(dir / ".dtlaunch/before-new/host_worker") == "by hand\n");
-  CHECK(loop.wait(set_old_files_aside(loop.volume, dir.path(), "new")));
+  const auto nothing = loop.wait(set_old_files_aside(loop.volume, dir.path(), "new"));
+  REQUIRE(nothing);
+  CHECK_FALSE(*nothing);
 }
