@@ -184,7 +184,10 @@ void LostTime::end_nobody() {
 }
 
 void LostTime::end_at_boundary() {
-  for (auto& [id, at] : arrived_) lose_waiting(kBoundary, std::exchange(at, job_.now()));
+  for (auto& [id, at] : arrived_) {
+    if (death_ && std::erase(death_->stopped, id) > 0) lose_death(id, at);
+    lose_waiting(kBoundary, std::exchange(at, job_.now()));
+  }
 }
 
 void LostTime::recovery_begins() {
