@@ -47,7 +47,8 @@ struct Read {
                          : unit == "h"               ? 3600
                                                      : 0;
     const double value = number.value_or(0) * scale;
-    if (!std::isfinite(value) || value < 1e-6)
+    const bool is_zero = number && *number == 0 && scale > 0;
+    if (!std::isfinite(value) || (value < 1e-6 && !(is_zero && flag.may_be_zero)))
       return fail(ErrorKind::kInvalid, "a time was expected, such as 30, 500ms, 10m or 2h");
     if (value > static_cast<double>(std::min<std::uint64_t>(kLongest, flag.most)))
       return flag.most > kLongest

@@ -73,7 +73,8 @@ struct Flag {
   char letter = 0;         ///< 0: none.
   const char* value = "";  ///< What --help shows for the value: "FILE", "auto|tcp|shm".
   Target to = {};
-  std::uint64_t least = 0;  ///< Smallest number allowed.
+  bool may_be_zero = false;  ///< A time of 0 is allowed.
+  std::uint64_t least = 0;   ///< Smallest number allowed.
   std::uint64_t most = std::numeric_limits<std::uint32_t>::max();
   Result<void> (*check)(const std::string& text) = nullptr;  ///< What else a text has to be.
   const char* help = "";  ///< One line; "{}" in it is the default. Empty: --help is silent.

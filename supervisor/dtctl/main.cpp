@@ -65,7 +65,8 @@ std::vector<Command> commands(Arguments& args) {
       {"leave", "HOST [--in TIME] [--why TEXT] [--cancel]",
        "HOST goes away in TIME: its workers, base workers too, leave\n"
        "at the next epoch, or before it is gone", {
-          {.name = "in", .value = "TIME", .to = &args.in, .help = "gone after so long (10m, 0)"},
+          {.name = "in", .value = "TIME", .to = &args.in, .may_be_zero = true,
+           .help = "gone after so long (10m, 0)"},
           {.name = "why", .value = "TEXT", .to = &args.why, .help = "what the status shows of it"},
           {.name = "cancel", .to = &args.cancel, .help = "it stays"},
       }, leave},

@@ -40,6 +40,11 @@ expect_output wrong '--job-dir is given twice'
 run wrong dtctl leave
 expect_status 2
 expect_output wrong 'usage: dtctl leave HOST \[--in TIME\] \[--why TEXT\] \[--cancel\]'
+for at_once in 0 0s; do
+  run leave dtctl leave h --in $at_once
+  expect_status 3
+  expect_output leave 'no job was ever started in'
+done
 run wrong dtctl
 expect_status 2
 expect_output wrong 'a command is missing'

@@ -129,6 +129,16 @@ TEST_CASE("flags: each kind of value reaches its field", "[flags]") {
   CHECK(good({"--elastic", "-q"}).fields.elastic);
 }
 
+TEST_CASE("flags: zero is a time only where the flag allows it", "[flags]") {
+  Duration time = std::chrono::seconds(1);
+  const io::Flag flag{.name = "in", .value = "TIME", .to = &time, .may_be_zero = true};
+  const auto text = GENERATE("0", "0s", "0ms", "0m", "0.0");
+  CHECK(io::read(flag, text));
+  CHECK(time == Duration{});
+  for (const char* wrong : {"-1", "soon", "0d", "s", "1e-9"}) CHECK_FALSE(io::read(flag, wrong));
+  CHECK_FALSE(io::read({.name = "in", .value = "TIME", .to = &time}, text));
+}
+
 TEST_CASE("flags: what does not fit names the option and what was expected", "[flags]") {
   struct Row {
     Words words;
