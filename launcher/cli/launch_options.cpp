@@ -483,6 +483,12 @@ Result<io::JobSpec> plan(const Options& options, const Placement& placement) {
   // Further hosts may come that are no nodes of it.
   if (placement.allocation && options.launcher.empty() && io::is_local(spec))
     spec.launcher = StarterKind::kSsh;
+  if (!spec.sync_dst_dir.empty() && io::is_local(spec))
+    return fail(
+        ErrorKind::kInvalid,
+        "--sync-dst-dir {} copies the folder to other hosts, and all of this job's are this "
+        "machine: name others with -H FILE, or leave it out",
+        spec.sync_dst_dir);
   spec.allocation = placement.remembered;
   const std::vector<HostLine>& lines = placement.lines;
   const bool is_check = !options.check.empty() && *num_workers == 0;

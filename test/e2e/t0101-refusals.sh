@@ -29,6 +29,7 @@ refused 'hosts file gone: No such file or directory' -n 1 -H gone true
 refused 'hosts file \.: it is a folder' -n 1 -H . true
 refused 'job folder .*/nowhere: there is no such folder' -n 1 --job-dir nowhere true
 refused 'job folder .*/plain: there is no such folder' -n 1 --job-dir plain true
+refused 'sync-dst-dir /d copies the folder to other hosts, .*: name others with -H' -n 1 --sync-dst-dir /d true
 refused 'UNSET_HERE is not set here' -n 1 --env UNSET_HERE true
 echo 'print("hello")' >train.py
 STATUS=0

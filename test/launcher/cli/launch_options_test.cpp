@@ -407,6 +407,9 @@ TEST_CASE("plan: what cannot be placed is refused with file and numbers", "[opti
   };
   CHECK(refusal({"-n", "4", "-H", "h", "t"}, "a slots=2\nb\n")
             .find("h: 4 workers were asked for but the hosts have 3 slots") == 0);
+  CHECK(refusal({"-n", "1", "--sync-dst-dir", "/d", "t"}, "")
+            .starts_with("--sync-dst-dir /d copies the folder to other hosts"));
+  CHECK(refusal({"-n", "1", "--sync-dst-dir", "/d", "-H", "h", "t"}, "a\n") == "no error");
   CHECK(refusal({"-n", "1", "-H", "h", "t"}, "a\nb\nc d\n").find("h:3:3: ") == 0);
 }
 
