@@ -122,6 +122,9 @@ std::string remote_file_system(const std::string& path) {
 
 Result<void> make_job_folder(const MasterFolder& home, const std::string& job) {
   struct stat st {};
+  if (!home.path.starts_with('/'))
+    return tl::unexpected(
+        with_variable(home, {ErrorKind::kInvalid, home.path + " is no absolute path"}));
   const bool is_from_home = home.variable == "HOME" && !home.path.starts_with("/var/tmp/");
   // A home folder is not created: a missing one is an error.
   if (const std::string folder = home_dir();

@@ -70,6 +70,12 @@ nowhere() {
 }
 nowhere HOME=/nonexistent
 expect_output nowhere 'HOME says where the journals of running jobs lie: /nonexistent is no folder'
+for variable in XDG_STATE_HOME XDG_RUNTIME_DIR; do
+  run relative env "$variable=relative" dtlaunch -n 1 -s 0 true
+  expect_status 2
+  expect_output relative "^dtlaunch: $variable says where .*: relative/dtlaunch is no absolute path; let $variable name"
+  [ ! -e relative ] || fail "a folder was made"
+done
 if [ "$(id -u)" = 0 ]; then
   nowhere HOME=/proc  # no folder can be made there, although root may write it
   expect_output nowhere 'HOME says where the journals of running jobs lie: make folder'

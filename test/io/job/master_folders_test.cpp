@@ -151,6 +151,15 @@ TEST_CASE("master folders: what a path lies on is found, also before it is there
   CHECK(remote_file_system("/").empty());
 }
 
+TEST_CASE("master folders: a relative path is refused", "[master_folders]") {
+  for (const char* variable : {"XDG_STATE_HOME", "XDG_RUNTIME_DIR", "HOME"}) {
+    const auto made = make_job_folder({"no/such/dtlaunch", "", variable}, "job");
+    REQUIRE_FALSE(made);
+    CHECK(made.error().message.find("no/such/dtlaunch is no absolute path") != std::string::npos);
+    CHECK_FALSE(std::filesystem::exists("no"));
+  }
+}
+
 TEST_CASE("master folders: a folder where all may write has to be the user's own, and no link",
           "[master_folders]") {
   std::string folder = "/var/tmp/dt-test-XXXXXX";
