@@ -62,6 +62,8 @@ Result<std::string> present_folder() {
   std::error_code ec;
   const std::string logical = variable("PWD").value_or("");
   const std::string physical = fs::current_path(ec).string();
+  if (ec == std::errc::no_such_file_or_directory)
+    return fail(ErrorKind::kInvalid, "the present folder has been removed: cd into another one");
   if (auto there = io::volume_answers(".", physical); !there) return tl::unexpected(there.error());
   return logical.starts_with('/') && fs::equivalent(logical, ".", ec) ? logical : physical;
 }

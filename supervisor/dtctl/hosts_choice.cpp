@@ -10,6 +10,7 @@
 #include "launcher/placement/allocation_probe.h"
 #include "launcher/placement/hosts_file.h"
 #include "launcher/placement/placement.h"
+#include "supervisor/dtctl/command.h"
 
 namespace dt::supervisor {
 namespace {
@@ -76,7 +77,12 @@ std::vector<Host> each_once(const std::vector<Host>& hosts) {
 }  // namespace
 
 std::string absolute_folder(const std::string& folder) {
-  std::string path = std::filesystem::absolute(folder).lexically_normal().string();
+  std::error_code ec;
+  std::string path = std::filesystem::absolute(folder, ec).lexically_normal().string();
+  if (ec)
+    throw ctl::Failed{
+        {ErrorKind::kInvalid, "the present folder has been removed: cd into another one"},
+        kExitUsage};
   if (path.size() > 1 && path.back() == '/') path.pop_back();
   return path;
 }

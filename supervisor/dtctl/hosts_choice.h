@@ -15,7 +15,7 @@
 
 namespace dt::supervisor {
 
-/// Without a slash at its end.
+/// Without a slash at its end. Throws ctl::Failed where the present folder has been removed.
 [[nodiscard]] std::string absolute_folder(const std::string& folder);
 
 /// What the command line has of it.

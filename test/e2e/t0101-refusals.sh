@@ -101,6 +101,17 @@ run long env XDG_RUNTIME_DIR="$long" dtlaunch -n 1 -s 0 true
 expect_status 0
 expect_output long 'is too long for them, whose paths have at most 107 characters'
 
+say "a present folder that is not there any more"
+mkdir removed && cd removed && rmdir ../removed
+for words in 'dtlaunch -n 1 true' 'dtctl status' 'dtctl exec -- true'; do
+  run removed $words
+  expect_status 2
+  expect_output removed ': the present folder has been removed: cd into another one$'
+done
+run elsewhere dtctl --job-dir "$JOB" status
+expect_status 3
+cd "$JOB"
+
 say "standard input"
 echo hello | dtlaunch -n 1 -s 0 sh -c 'cat; echo "read nothing from $0"' -- >"$T/input.out" 2>&1 || fail "$(output input)"
 expect_output input 'localhost\] read nothing'
