@@ -174,6 +174,7 @@ void ServerGroup::lost(const Loss& loss) {
       loss.why + (job_.options.opaque_servers ? ""
                   : could ? ": the job is finishing and cannot go back to a checkpoint any more"
                   : loss.is_checkpoint ? ", and no other one is there to go back to"
+                  : job_.initial()     ? ""
                                        : " and no checkpoint is there to go back to"));
 }
 

@@ -34,6 +34,7 @@ _pids+=($!)
 wait_for 5 '[ -s "$T/port" ]'
 fails 67 "port $(cat "$T/port").*in use" -n 1 --server-port "$(cat "$T/port")" "$DT_BIN/mlp_worker" --epochs 1
 
+! grep -q "no checkpoint is there" "$T/launch.out" || fail "it speaks of checkpoints, and no epoch has begun"
 fails 67 'no network interface nosuch0, .*--interface' -n 1 --interface nosuch0 "$DT_BIN/mlp_worker" --epochs 1
 run interface dtlaunch -n 1 --interface lo "$DT_BIN/mlp_worker" --epochs 1 --steps-per-epoch 2
 expect_status 0
