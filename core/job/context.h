@@ -104,6 +104,10 @@ class JobContext {
   [[nodiscard]] bool restarts_after_death() const {
     return restarts_group() && options.max_restarts > 0;
   }
+  /// The workers' kvstore has servers: without them no epoch begins.
+  [[nodiscard]] bool has_epochs() const {
+    return !options.servers.empty() && !options.opaque_servers && !restarts_group();
+  }
   /// The host goes away so soon that no worker of it begins an epoch any more.
   [[nodiscard]] bool stops(const Host& host) const {
     const auto it = leaving.find(host);

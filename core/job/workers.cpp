@@ -445,11 +445,10 @@ void Workers::apply(const WorkerGone& r) {
       job_.futile.add(fmt::format("worker {} on {}: {}", w->id, w->host, r.reason()));
     }
     if (failure_.code == 0 && !job_.restarts_after_death())
-      failure_ = {
-          r.status.shell_code(),
-          fmt::format("worker {} on {} ended{}: {}", w->id, w->host,
-                      job_.initial() && !job_.restarts_group() ? " before its first epoch" : "",
-                      r.reason())};
+      failure_ = {r.status.shell_code(),
+                  fmt::format("worker {} on {} ended{}: {}", w->id, w->host,
+                              job_.initial() && job_.has_epochs() ? " before its first epoch" : "",
+                              r.reason())};
   }
   sent_away_.erase(r.worker);
   advance(r.worker, WorkerEvent::kEnded);

@@ -44,5 +44,5 @@ main()
 END
 run record dtlaunch -n 2 -s 0 "$PYTHON" record.py
 expect_status 1
-expect_output record 'worker 1 on localhost ended before its first epoch: exit code 1: ValueError: no such batch'
+expect_output record 'worker 1 on localhost ended: exit code 1: ValueError: no such batch'
 expect_nothing_left

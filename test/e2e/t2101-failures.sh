@@ -20,7 +20,7 @@ expect_status 0
 expect_output opaque '^\[worker 1 localhost\] I am 1 of 2$'
 
 fails 3 'worker [01] on localhost .*exit code 3' -n 2 -s 0 sh -c 'exit 3'
-fails 1 'worker 0 on localhost ended before its first epoch: exit code 1: ValueError: no such batch$' -n 1 -s 0 \
+fails 1 'worker 0 on localhost ended: exit code 1: ValueError: no such batch$' -n 1 -s 0 \
   python3 -c 'raise ValueError("no such batch")'
 grep -q 'exit code 1: ValueError: no such batch' .dtlaunch/*/events.jsonl || fail "no event has the exception"
 fails 137 'killed by signal 9' -n 1 -s 0 sh -c 'kill -9 $$'
