@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/job/spec.h"
-#include "io/json_number.h"
+#include "io/json_field.h"
 #include "io/read_file.h"
 
 namespace dt::io {
@@ -16,19 +16,21 @@ Result<JobPointer> read_job_pointer(const std::string& job_dir) {
     return fail(ErrorKind::kUnavailable,
                 "no job was ever started in {}; give its folder with --job-dir", job_dir);
   try {
-    const auto json = nlohmann::json::parse(**text);
+    const auto json = json_object(**text);
     JobPointer pointer;
-    json.at("job").get_to(pointer.job);
-    json.at("master").get_to(pointer.master);
-    pointer.pid = whole_number<std::int64_t>(json.at("pid"));
-    json.at("socket").get_to(pointer.socket);
-    json.at("state_dir").get_to(pointer.state_dir);
+    pointer.job = text_field(json, "job");
+    pointer.master = text_field(json, "master");
+    pointer.pid = number_field<std::int64_t>(json, "pid");
+    pointer.socket = text_field(json, "socket");
+    pointer.state_dir = text_field(json, "state_dir");
     if (const auto ended = json.find("ended"); ended != json.end() && ended->is_object())
       pointer.ended =
-          JobPointer::Ended{whole_number<int>(ended->at("exit_code")), ended->at("message")};
+          JobPointer::Ended{number_field<int>(*ended, "exit_code"), text_field(*ended, "message")};
     return pointer;
   } catch (const std::exception& e) {
-    return fail(ErrorKind::kInvalid, "{}: {}", path, e.what());
+    return fail(ErrorKind::kInvalid,
+                "{} cannot be understood ({}): if no job runs in this folder, rm {}", path,
+                e.what(), path);
   }
 }
 

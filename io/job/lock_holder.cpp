@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/number.h"
-#include "io/json_number.h"
+#include "io/json_field.h"
 #include "io/read_file.h"
 
 namespace dt::io {
@@ -68,17 +68,17 @@ std::string to_json(const LockHolder& holder) {
 }
 
 Result<LockHolder> lock_from_json(const std::string& text) {
-  const auto json = nlohmann::json::parse(text, nullptr, false);
   try {
+    const auto json = json_object(text);
     LockHolder holder;
-    json.at("job").get_to(holder.job);
-    json.at("host").get_to(holder.host);
-    json.at("machine").get_to(holder.machine);
-    json.at("boot_id").get_to(holder.boot_id);
-    holder.pid = io::whole_number<std::int64_t>(json.at("pid"));
-    holder.start = io::whole_number<std::uint64_t>(json.at("start"));
-    if (const auto space = json.find("pid_namespace"); space != json.end())
-      holder.pid_namespace = io::whole_number<std::uint64_t>(*space);
+    holder.job = text_field(json, "job");
+    holder.host = text_field(json, "host");
+    holder.machine = text_field(json, "machine");
+    holder.boot_id = text_field(json, "boot_id");
+    holder.pid = number_field<std::int64_t>(json, "pid");
+    holder.start = number_field<std::uint64_t>(json, "start");
+    if (json.contains("pid_namespace"))
+      holder.pid_namespace = number_field<std::uint64_t>(json, "pid_namespace");
     return holder;
   } catch (const std::exception& e) {
     return fail(ErrorKind::kInvalid, "this is no lock file of dtlaunch ({})", e.what());

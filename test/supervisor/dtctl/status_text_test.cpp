@@ -247,9 +247,19 @@ TEST_CASE("job pointer: absent, whole, ended, half-written", "[status]") {
   REQUIRE(ended);
   REQUIRE(ended->ended);
   CHECK(ended->ended->exit_code == 3);
-  CHECK_FALSE(write(start));
-  CHECK_FALSE(write("7"));
-  CHECK_FALSE(write(R"({"job":7})"));
+  const auto trouble = [&](const std::string& text) {
+    const auto read = write(text);
+    REQUIRE_FALSE(read);
+    return read.error().message;
+  };
+  const std::string file = io::pointer_file(dir);
+  CHECK(trouble(start) ==
+        file + " cannot be understood (it is no JSON): if no job runs in this folder, rm " + file);
+  CHECK_THAT(trouble("7"), Catch::Contains("(it is no JSON object)"));
+  CHECK_THAT(trouble(R"({"job":7})"), Catch::Contains("(\"job\" is no text)"));
+  CHECK_THAT(trouble(R"({"job":"j"})"), Catch::Contains("(\"master\" is missing)"));
+  CHECK_THAT(trouble(start + R"({"exit_code":1.5,"message":"why"}})"),
+             Catch::Contains("(\"exit_code\": 1.5 is no whole number"));
   std::filesystem::remove_all(dir);
 }
 

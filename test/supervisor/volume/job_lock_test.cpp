@@ -183,11 +183,17 @@ TEST_CASE("job lock: a file that is no lock is not removed", "[job_lock]") {
   TempDir dir;
   VolumeLoop loop;
   fs::create_directories(dir / ".dtlaunch");
-  for (const char* text : {"", "{", "[]", "{\"job\":1}"}) {
+  const std::pair<const char*, const char*> cases[] = {{"", "it is no JSON"},
+                                                       {"{", "it is no JSON"},
+                                                       {"[]", "it is no JSON object"},
+                                                       {"{\"job\":1}", "\"job\" is no text"},
+                                                       {"{}", "\"job\" is missing"}};
+  for (const auto& [text, why] : cases) {
     spill(dir / ".dtlaunch/lock", text);
     const auto taken = loop.wait(take_job_lock(loop.volume, dir.path(), holder_of_job("new")));
     REQUIRE_FALSE(taken);
     CHECK(taken.error().kind == ErrorKind::kDenied);
+    CHECK_THAT(taken.error().message, Catch::Contains(fmt::format("({})", why)));
     CHECK(slurp(dir / ".dtlaunch/lock") == text);
   }
 }
