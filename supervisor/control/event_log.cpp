@@ -13,6 +13,14 @@ std::string_view name_of(Note::Kind kind) {
   return kNames[static_cast<std::size_t>(kind)];
 }
 
+/// To three decimals; a whole number has none.
+nlohmann::json number(double value) {
+  constexpr double kMostWhole = 1e15;  // a double is exact up to there
+  const double rounded = std::round(value * 1000) / 1000;
+  if (std::abs(rounded) > kMostWhole || rounded != std::trunc(rounded)) return rounded;
+  return static_cast<std::int64_t>(rounded);
+}
+
 }  // namespace
 
 void EventLog::tell(const Note& note, const Place& place) {
@@ -28,7 +36,7 @@ void EventLog::tell(const Note& note, const Place& place) {
                        {"generation", place.generation.value}};
   if (place.epoch) event["epoch"] = place.epoch->value;
   if (place.rank) event["rank"] = place.rank->value;
-  for (const auto& [name, value] : note.numbers) event[name] = std::round(value * 1000) / 1000;
+  for (const auto& [name, value] : note.numbers) event[name] = number(value);
   if (note.worker) event["worker"] = note.worker->value;
   if (note.host) event["host"] = to_string(*note.host);
   if (note.line) event["seq"] = note.line->seq;
