@@ -404,7 +404,6 @@ class Loop final : public Supervisor {
       place.epoch = view.epoch();
       if (e.worker) place.rank = view.rank_of(*e.worker);
     }
-    figures_.told(e);
     event_log_.tell(e, place);
     if (e.what == "worker_ended") show_end_of(e);
     changes_.note();

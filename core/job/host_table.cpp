@@ -147,6 +147,7 @@ void HostTable::member_died(const Host& host, Time then, std::uint32_t budget) {
   HostState& h = change(host);
   h.restarts.add(then, job_.options.restart_refill);
   h.given_up = h.restarts.count() > budget;
+  if (!h.given_up) ++worker_restarts_;
 }
 
 void HostTable::restart_later(const Host& host, WorkerId worker, const std::string& death,

@@ -162,6 +162,8 @@ class HostTable {
   [[nodiscard]] bool knows_ports() const;
   /// An agent of an earlier term was attached in this one.
   [[nodiscard]] bool found_an_agent() const { return found_an_agent_; }
+  /// Restarts after members' deaths, in all terms of the job.
+  [[nodiscard]] std::uint64_t worker_restarts() const { return worker_restarts_; }
 
   [[nodiscard]] Liveness& liveness() { return liveness_; }
   [[nodiscard]] const Liveness& liveness() const { return liveness_; }
@@ -179,6 +181,7 @@ class HostTable {
   Liveness liveness_;
   StartFailures start_failures_;
   bool found_an_agent_ = false;
+  std::uint64_t worker_restarts_ = 0;
 };
 
 }  // namespace dt

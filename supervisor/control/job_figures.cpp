@@ -8,6 +8,7 @@
 #include "core/job/boundary.h"
 #include "core/job/checkpoints.h"
 #include "core/job/goodput.h"
+#include "core/job/host_table.h"
 #include "core/job/job.h"
 
 namespace dt::supervisor {
@@ -80,10 +81,6 @@ std::optional<Note> JobFigures::news(const Job& job, Time now) {
               slowest->worker,
               worker->host,
               {{"own_step_s", seconds(slowest->own)}, {"others_step_s", seconds(slowest->others)}}};
-}
-
-void JobFigures::told(const Note& note) {
-  if (note.what == "worker_died") ++restarts_;
 }
 
 void JobFigures::progress(WorkerId worker, std::uint64_t step, Time now) {
@@ -160,7 +157,7 @@ std::string JobFigures::line(const Job& job, Time now, double uptime_s) const {
                     age ? " (" + duration_text(*age) + " ago)" : ""));
   }
   if (const auto share = job.goodput().share()) add(fmt::format("goodput {:.1f} %", *share * 100));
-  if (restarts_ > 0) add(count_text(restarts_, "restart"));
+  if (const auto n = job.hosts().worker_restarts(); n > 0) add(count_text(n, "restart"));
   return out;
 }
 

@@ -1,5 +1,5 @@
 /// A job's progress, for people and for monitoring: the duration of epochs and boundaries, the age
-/// of the last boundary and checkpoint, restarts; and each process's rate, memory and last output.
+/// of the last boundary and checkpoint; and each process's rate, memory and last output.
 /// It only observes.
 #pragma once
 
@@ -31,8 +31,6 @@ class JobFigures {
   void look(const Job& job, Time now);
   /// The part of look() that sees boundaries.
   void look_at_boundary(const Boundary& view, Time now);
-  /// Counts the restarts in notes.
-  void told(const Note& note);
   void progress(WorkerId worker, std::uint64_t step, Time now);
   void figures(WorkerId worker, const Figures& figures, Time now);
   void traffic(const Traffic& report) { pace_.report(report); }
@@ -47,7 +45,6 @@ class JobFigures {
   [[nodiscard]] std::optional<double> epoch_s() const;
   [[nodiscard]] std::optional<double> boundary_age_s(Time now) const;
   [[nodiscard]] std::optional<double> checkpoint_age_s(Time now) const;
-  [[nodiscard]] std::uint64_t restarts() const { return restarts_; }
   /// Checkpoints that became the newest.
   [[nodiscard]] std::uint64_t checkpoints() const { return checkpoints_; }
   /// Boundaries from one epoch to the next, each from its first arrival to its last release.
@@ -102,7 +99,6 @@ class JobFigures {
   Generation generation_;          ///< At the last look.
   std::optional<Time> slow_told_;  ///< By news().
   bool has_looked_ = false;
-  std::uint64_t restarts_ = 0;
   std::uint64_t checkpoints_ = 0;
   std::map<ProcessId, Observed> processes_;
 };

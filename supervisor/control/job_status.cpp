@@ -104,7 +104,7 @@ io::PulseStatus pulse_status(const StatusInput& in, double uptime_s) {
           .boundaries_s = seconds(crossings.all),
           .last_boundary_s =
               crossings.count > 0 ? io::MaybeNumber(seconds(crossings.last)) : std::nullopt,
-          .restarts = in.figures.restarts(),
+          .restarts = in.job.hosts().worker_restarts(),
           .checkpoints = in.figures.checkpoints(),
           .boundaries = crossings.count};
 }

@@ -1,5 +1,7 @@
 #include "supervisor/supervisor.h"
 
+#include <nlohmann/json.hpp>
+
 #include "core/job/records.h"
 #include "core/protocol/exit_code.h"
 #include "io/job/control_client.h"
@@ -393,6 +395,23 @@ TEST_CASE("supervisor: a job that cannot begin gives its folder back") {
   CHECK(job.end() == kExitFailure);
   CHECK(fs::exists(job.dir / "job/.dtlaunch"));
   CHECK_FALSE(fs::exists(job.dir / "job/.dtlaunch/lock"));
+}
+
+TEST_CASE("supervisor: restarts of an earlier term count, too") {
+  const Host b{"", "b", 0};
+  Committed joins{Generation(2), true, Epoch(1), {WorkerId(0), WorkerId(1)}, {}, {}, {}};
+  joins.contributors = joins.members;
+  std::vector<Record> records = begun();
+  records.insert(records.end(), {FileTaken{Edit(1), {{Host{"", "a", 0}, 1}, {b, 1}}},
+                                 WorkerAllotted{WorkerId(1), b, Edit(1)}, joins,
+                                 WorkerGone{WorkerId(1), {0, 9}, "", {}}});
+  Supervised job;
+  job.refuses = true;  // no agent tells of another death
+  job.resume(records);
+  job.start();
+  REQUIRE(job.until([&] { return job.tries > 0; }));
+  const auto status = nlohmann::json::parse(job.wait(job.ask(R"({"op":"status"})")));
+  CHECK(status["pulse"]["restarts"] == 1);
 }
 
 TEST_CASE("supervisor: a change that an earlier term has not told is told once") {

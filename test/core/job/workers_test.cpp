@@ -45,9 +45,11 @@ TEST_CASE("workers: a member's death is made good on its host, and only a failur
   CHECK(m.noted() == std::vector<std::string>{"worker_died"});
   CHECK(m.hosts.is_cooling(kHostA));
   CHECK(m.workers.failure().code == 137);
+  CHECK(m.hosts.worker_restarts() == 1);
   CHECK_FALSE(m.job.finishing());
   m.workers.ended(m.worker_ends(1, {0, 0}));
   CHECK_FALSE(m.hosts.is_cooling(kHostB));
+  CHECK(m.hosts.worker_restarts() == 1);
   CHECK(m.job.finishing());
 }
 
