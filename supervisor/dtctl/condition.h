@@ -49,6 +49,7 @@ class Condition {
   /// Whether the last observed value satisfies the condition.
   [[nodiscard]] bool holds() const;
   [[nodiscard]] bool is_about_events() const { return subject_ == Subject::kEvents; }
+  [[nodiscard]] bool is_about_end() const { return subject_ == Subject::kEnd; }
   /// The condition and the current value: "epoch>=3 (now 1)".
   [[nodiscard]] std::string shown() const;
 

@@ -1,9 +1,5 @@
 #include "supervisor/dtctl/connection.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "io/job/job_owner.h"
 #include "io/job/spec.h"
 #include "supervisor/dtctl/file_tail.h"
 #include "supervisor/dtctl/find_job.h"
@@ -18,20 +14,8 @@ int complain(const Error& error, int code) {
   return code;
 }
 
-std::optional<std::string> other_owner(const std::string& job_dir) {
-  struct stat st {};
-  if (::geteuid() == 0 || ::stat(io::pointer_file(job_dir).c_str(), &st) != 0 ||
-      st.st_uid == ::geteuid())
-    return std::nullopt;
-  return io::user_name(st.st_uid);
-}
-
 Error no_answer(const Arguments& args, const io::JobPointer& job) {
-  if (const auto owner = other_owner(args.job_dir); owner && !job.ended)
-    return {ErrorKind::kDenied,
-            fmt::format("job {} in {} belongs to {}, who alone can look at it and steer it; its "
-                        "files are there for all: dtctl events, dtctl logs",
-                        job.job, args.job_dir, *owner)};
+  if (auto refusal = not_ours(args.job_dir, job)) return std::move(*refusal);
   if (job.ended)
     return {ErrorKind::kUnavailable,
             fmt::format("no job is running in {}; the last one, {}, ended with exit code {} ({})",

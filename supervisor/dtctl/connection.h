@@ -1,11 +1,8 @@
 /// The job of a folder, and what is asked of its supervisor.
 #pragma once
 
-#include <sys/types.h>
-
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 
 #include "io/asio.h"
@@ -30,8 +27,5 @@ io::awaitable<Result<std::string>> ask(io::ControlClient& client, std::string op
 
 /// Why no supervisor answers on a job's control socket, and the remedy.
 Error no_answer(const Arguments& args, const io::JobPointer& job);
-
-/// The name of the job's user, if it is another one; root may look at any job.
-std::optional<std::string> other_owner(const std::string& job_dir);
 
 }  // namespace dt::supervisor::ctl

@@ -1,7 +1,9 @@
 #include "supervisor/dtctl/find_job.h"
 
-#include <optional>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "io/job/job_owner.h"
 #include "io/job/spec.h"
 #include "supervisor/dtctl/job_standing.h"
 
@@ -36,6 +38,23 @@ Result<io::JobPointer> find_job(io::VolumeQuestion& volume, Duration patience) {
   if (pointer || pointer.error().kind != ErrorKind::kTimeout) return pointer;
   if (auto job = job_that_runs_here(volume.path())) return std::move(*job);
   return pointer;
+}
+
+std::optional<std::string> other_owner(const std::string& job_dir) {
+  struct stat st {};
+  if (::geteuid() == 0 || ::stat(io::pointer_file(job_dir).c_str(), &st) != 0 ||
+      st.st_uid == ::geteuid())
+    return std::nullopt;
+  return io::user_name(st.st_uid);
+}
+
+std::optional<Error> not_ours(const std::string& job_dir, const io::JobPointer& job) {
+  const auto owner = other_owner(job_dir);
+  if (!owner || job.ended) return std::nullopt;
+  return Error{ErrorKind::kDenied,
+               fmt::format("job {} in {} belongs to {}, who alone can look at it and steer it; its "
+                           "files are there for all: dtctl events, dtctl logs",
+                           job.job, job_dir, *owner)};
 }
 
 }  // namespace dt::supervisor

@@ -1,6 +1,9 @@
 /// The job of a folder, also while the shared volume stalls: that is when people ask.
 #pragma once
 
+#include <optional>
+#include <string>
+
 #include "core/base/result.h"
 #include "core/base/time.h"
 #include "io/job/job_pointer.h"
@@ -19,5 +22,11 @@ inline constexpr Duration kVolumePatience = std::chrono::seconds(5);
 /// its name, socket and state folder alone are known then.
 [[nodiscard]] Result<io::JobPointer> find_job(io::VolumeQuestion& volume,
                                               Duration patience = kVolumePatience);
+
+/// The refusal, where another user's job runs.
+std::optional<Error> not_ours(const std::string& job_dir, const io::JobPointer& job);
+
+/// The name of the job's user, if it is another one; root may look at any job.
+std::optional<std::string> other_owner(const std::string& job_dir);
 
 }  // namespace dt::supervisor

@@ -46,6 +46,7 @@ class JobWait {
       if (is_there) {
         auto watched = co_await watch(job->socket);
         if (watched) co_return std::move(*watched);
+        if (const auto why = refusal(*job)) co_return Waited{kExitNoJob, why->message};
       }
       auto cancelled = co_await io::asio::this_coro::cancellation_state;
       if (cancelled.cancelled() != io::asio::cancellation_type::none)
@@ -71,6 +72,14 @@ class JobWait {
   [[nodiscard]] Duration patience() const {
     if (!options_.until) return kVolumePatience;
     return std::min<Duration>(*options_.until - std::chrono::steady_clock::now(), kVolumePatience);
+  }
+
+  /// Why nobody but the job's user sees what is waited for; its end is seen by all.
+  [[nodiscard]] std::optional<Error> refusal(const io::JobPointer& job) const {
+    const bool is_end = std::all_of(options_.conditions.begin(), options_.conditions.end(),
+                                    [](const Condition& c) { return c.is_about_end(); });
+    if (is_end || !options_.volume->answers(patience())) return std::nullopt;
+    return not_ours(job_dir_, job);
   }
 
   [[nodiscard]] bool all_hold() const {

@@ -90,6 +90,9 @@ if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
     expect_status 3
     expect_output other 'job j1 in .* belongs to root'
     ! grep -q 'dtctl resume' "$T/other.out" || fail "another user is told to take the job up"
+    run other setpriv --reuid 65534 --clear-groups "$(command -v dtctl)" wait 'epoch>=0' --timeout 5 --job-dir "$JOB"
+    expect_status 3
+    expect_output other 'job j1 in .* belongs to root'
   fi
 fi
 pointer '{"exit_code":5,"message":"worker 3 failed"}'
