@@ -9,8 +9,6 @@
 
 namespace dt::io {
 
-constexpr Duration kReplyLimit = std::chrono::seconds(30);
-
 ControlClient::ControlClient(std::unique_ptr<ByteStream> stream)
     : stream_(std::move(stream)), buffer_(std::size_t{64} << 10, '\0') {}
 
@@ -35,8 +33,8 @@ awaitable<Result<wire::Frame>> ControlClient::receive() {
   return receive_frame(*stream_, decoder_, buffer_, "the supervisor");
 }
 
-awaitable<Result<std::string>> ControlClient::ask(std::string json) {
-  return within(kReplyLimit, exchange(std::move(json)), "the supervisor's reply");
+awaitable<Result<std::string>> ControlClient::ask(std::string json, Duration limit) {
+  return within(limit, exchange(std::move(json)), "the supervisor's reply");
 }
 
 awaitable<Result<std::string>> ControlClient::exchange(std::string json) {

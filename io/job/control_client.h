@@ -2,9 +2,11 @@
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
+#include <chrono>
 #include <memory>
 #include <string>
 
+#include "core/base/time.h"
 #include "core/base/wire.h"
 #include "io/byte_stream.h"
 
@@ -20,9 +22,10 @@ class ControlClient {
   boost::asio::awaitable<Result<void>> send(std::string json);
   /// The next frame: ControlReply, Console or JobEnded. kClosed at the end.
   boost::asio::awaitable<Result<wire::Frame>> receive();
-  /// Sends a request and waits for the reply's JSON, at most 30 s. Other frames before it are
-  /// dropped.
-  boost::asio::awaitable<Result<std::string>> ask(std::string json);
+  /// Sends a request and waits for the reply's JSON; kTimeout after `limit`. Other frames before it
+  /// are dropped.
+  boost::asio::awaitable<Result<std::string>> ask(std::string json,
+                                                  Duration limit = std::chrono::seconds(30));
   /// Ends pending calls. Idempotent.
   void close() { stream_->close(); }
 

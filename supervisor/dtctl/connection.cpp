@@ -9,6 +9,19 @@ namespace dt::supervisor::ctl {
 
 using nlohmann::json;
 
+namespace {
+
+Error no_reply(const io::JobPointer& job, Duration limit) {
+  const std::string pid = job.pid != 0 ? fmt::to_string(job.pid) : "unknown: the volume stalls";
+  return {ErrorKind::kTimeout,
+          fmt::format("the supervisor of job {} (pid {}) does not answer within {:.0f} s: if it is "
+                      "stopped, kill -CONT lets it go on; if it hangs, kill -KILL ends it, and "
+                      "\"dtctl resume\" takes the job up again",
+                      job.job, pid, seconds(limit))};
+}
+
+}  // namespace
+
 int complain(const Error& error, int code) {
   fmt::print(stderr, "dtctl: {}\n", screen_text(error.message));
   return code;
@@ -52,14 +65,22 @@ io::awaitable<Result<Connected>> connect(Arguments args, io::JobPointer job) {
   co_return std::move(connected);
 }
 
-io::awaitable<Result<std::string>> ask(io::ControlClient& client, std::string op, json request) {
+io::awaitable<Result<std::string>> ask(const Connected& to, std::string op, json request,
+                                       Duration limit) {
   request["op"] = std::move(op);
-  auto reply = co_await client.ask(request.dump());
+  auto reply = co_await to.client->ask(request.dump(), limit);
+  if (!reply && reply.error().kind == ErrorKind::kTimeout)
+    co_return tl::unexpected(no_reply(to.job, limit));
   if (!reply) co_return reply;
   const json answer = json::parse(*reply, nullptr, false);
   if (answer.is_object() && answer.value("ok", true) == false)
     co_return fail(ErrorKind::kDenied, "{}", answer.value("error", "the supervisor refused"));
   co_return reply;
+}
+
+std::string need_reply(Result<std::string> reply) {
+  const bool is_late = !reply && reply.error().kind == ErrorKind::kTimeout;
+  return need(std::move(reply), is_late ? kExitNoJob : kExitFailure);
 }
 
 }  // namespace dt::supervisor::ctl

@@ -21,9 +21,18 @@ struct Connected {
 io::awaitable<Result<Connected>> connect(Arguments args);
 io::awaitable<Result<Connected>> connect(Arguments args, io::JobPointer job);
 
-/// The reply to a request; a refusal, kDenied, has the supervisor's own words.
-io::awaitable<Result<std::string>> ask(io::ControlClient& client, std::string op,
-                                       nlohmann::json request = nlohmann::json::object());
+inline constexpr Duration kReplyLimit = std::chrono::seconds(15);
+/// Of a request that reads and writes host_worker on the volume.
+inline constexpr Duration kEditLimit = std::chrono::seconds(30);
+
+/// The reply to a request; a refusal, kDenied, has the supervisor's own words. kTimeout, with the
+/// remedy, if none comes within `limit`: no request of these waits for an event of the job.
+io::awaitable<Result<std::string>> ask(const Connected& to, std::string op,
+                                       nlohmann::json request = nlohmann::json::object(),
+                                       Duration limit = kReplyLimit);
+
+/// The reply, or Failed.
+std::string need_reply(Result<std::string> reply);
 
 /// Why no supervisor answers on a job's control socket, and the remedy.
 Error no_answer(const Arguments& args, const io::JobPointer& job);

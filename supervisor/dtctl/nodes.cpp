@@ -40,7 +40,7 @@ std::uint32_t count_of(const std::string& word, const char* command) {
 /// so yet.
 io::awaitable<std::vector<Holder>> holders_now(const Connected& to, const SlurmQueue& queue) {
   std::vector<Holder> holders = need(queue.list());
-  const json status = json::parse(need(co_await ask(*to.client, "status")));
+  const json status = json::parse(need_reply(co_await ask(to, "status")));
   const json& in_file = status.at("file").at("accepted");
   for (Holder& holder : holders)
     if (std::ranges::find(in_file, json(holder.node)) != in_file.end()) holder.is_joined = true;
@@ -55,7 +55,7 @@ Holder without_keep(Holder holder) {
 /// Takes the host out of the job; its holder ends when its workers have left.
 io::awaitable<void> let_host_go(const Connected& to, const std::string& host) {
   json request{{"host", host}, {"control", io::kControlVersion}};
-  need(co_await ask(*to.client, "remove", std::move(request)));
+  need_reply(co_await ask(to, "remove", std::move(request), kEditLimit));
   fmt::print("{} leaves at the next epoch; then its node is given back\n", io::printable(host));
 }
 
@@ -81,7 +81,7 @@ io::awaitable<int> grow(Arguments args) {
   json request{{"slots", std::uint64_t{nodes} * order.slots},
                {"asked", asked},
                {"control", io::kControlVersion}};
-  const json answer = json::parse(need(co_await ask(*to.client, "grow", std::move(request))));
+  const json answer = json::parse(need_reply(co_await ask(to, "grow", std::move(request))));
   order.log = answer.at("log").get<std::string>();
   order.agent = answer.at("agent").get<std::string>();
   order.excluded = answer.at("excluded").get<std::vector<std::string>>();

@@ -44,9 +44,11 @@ io::awaitable<int> status(Arguments args) {
   for (;;) {
     auto connected = co_await connect(args);
     if (!connected) co_return complain_of_status(args, connected.error());
-    auto reply = co_await ask(*connected->client, "status");
+    auto reply = co_await ask(*connected, "status");
     if (!reply && reply.error().kind == ErrorKind::kClosed)
       co_return complain_of_status(args, no_answer(args, connected->job));
+    if (!reply && reply.error().kind == ErrorKind::kTimeout)
+      co_return complain_of_status(args, reply.error());
     const std::string status = need(std::move(reply));
     const std::string text =
         args.json ? screen_json(status) + "\n" : need(status_text(status, args.all));
@@ -60,10 +62,10 @@ io::awaitable<int> status(Arguments args) {
 
 io::awaitable<int> metrics(Arguments args) {
   const Connected to = need(co_await connect(args), kExitNoJob);
-  auto reply = co_await ask(*to.client, "status");
+  auto reply = co_await ask(to, "status");
   if (!reply && reply.error().kind == ErrorKind::kClosed)
     throw Failed{no_answer(args, to.job), kExitNoJob};
-  const std::string status = need(std::move(reply));
+  const std::string status = need_reply(std::move(reply));
   fmt::print("{}", need(metrics_text(status)));
   co_return kExitOk;
 }
@@ -73,7 +75,7 @@ io::awaitable<int> why(Arguments args) {
   const auto parsed = need(parse_hosts(args.words[0], "why"), kExitUsage);
   if (parsed.size() != 1) throw wrong_words(args);
   const Connected to = need(co_await connect(args), kExitNoJob);
-  const std::string status = need(co_await ask(*to.client, "status"));
+  const std::string status = need_reply(co_await ask(to, "status"));
   fmt::print("{}", need(why_text(status, parsed.front().host)));
   co_return kExitOk;
 }

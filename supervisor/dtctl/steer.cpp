@@ -52,7 +52,8 @@ io::awaitable<io::JobPointer> revive(Arguments args, bool* lives = nullptr) {
   auto client = co_await io::ControlClient::connect(job.socket);
   if (client) {
     // One that is just being killed still has its socket: only an answer counts.
-    auto reply = co_await ask(**client, "status");
+    const Connected to{job, std::move(*client)};
+    auto reply = co_await ask(to, "status");
     const bool answers = reply || reply.error().kind == ErrorKind::kDenied;
     if (lives != nullptr) *lives = answers;
     if (answers) co_return job;
@@ -69,6 +70,7 @@ io::awaitable<io::JobPointer> revive(Arguments args, bool* lives = nullptr) {
   fmt::print("The supervisor of job {} had died; it is back (pid {})\n", job.job,
              (*started)->pid());
   if ((*started)->is_of_job()) fmt::print("{}\n", launcher::kOwnPrograms);
+  job.pid = (*started)->pid();
   job.socket = (*started)->socket();
   co_return job;
 }
@@ -91,7 +93,7 @@ std::string by_whom(std::string_view command) {
 
 io::awaitable<int> console(Arguments args) {
   Connected to = need(co_await connect(args), kExitNoJob);
-  need(co_await ask(*to.client, "console"));
+  need_reply(co_await ask(to, "console"));
   co_return co_await watch_console(std::move(to), true);
 }
 
@@ -106,11 +108,11 @@ io::awaitable<int> stop(Arguments args) {
   const io::JobPointer job = co_await revive(args);
   Connected follower = need(co_await connect(args, job), kExitNoJob);
   const Connected to = need(co_await connect(args, job), kExitNoJob);
-  need(co_await ask(*follower.client, "console"));
+  need_reply(co_await ask(follower, "console"));
   json request{{"force", args.force},
                {"why", by_whom(args.force ? "stop --force" : "stop")},
                {"control", io::kControlVersion}};
-  need(co_await ask(*to.client, "stop", std::move(request)));
+  need_reply(co_await ask(to, "stop", std::move(request)));
   co_return co_await watch_console(std::move(follower), false);
 }
 
@@ -121,7 +123,8 @@ io::awaitable<int> edit(Arguments args) {
   need(parse_hosts(line, args.command), kExitUsage);
   const Connected to = need(co_await connect(args), kExitNoJob);
   json request{{"host", line}, {"control", io::kControlVersion}};
-  const std::string reply = need(co_await ask(*to.client, args.command, std::move(request)));
+  const std::string reply =
+      need_reply(co_await ask(to, args.command, std::move(request), kEditLimit));
   const json answer = json::parse(reply, nullptr, false);
   const std::string note = answer.is_object() ? answer.value("note", "") : "";
   fmt::print("host_worker was changed; {}\n",
@@ -138,7 +141,7 @@ io::awaitable<int> leave(Arguments args) {
                {"cancel", args.cancel},
                {"control", io::kControlVersion}};
   if (args.has_deadline) request["deadline_s"] = seconds(args.in);
-  const std::string reply = need(co_await ask(*to.client, args.command, std::move(request)));
+  const std::string reply = need_reply(co_await ask(to, args.command, std::move(request)));
   const json answer = json::parse(reply, nullptr, false);
   const std::string note = answer.is_object() ? answer.value("note", "") : "";
   fmt::print("{} {}{}{}\n", io::printable(args.words[0]), args.cancel ? "stays" : "leaves",

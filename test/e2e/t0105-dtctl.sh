@@ -1,6 +1,21 @@
-# timeout=30
-# dtctl reports clearly that there is no job, and shows files of the last one.
+# timeout=60
+# dtctl reports clearly that there is no job, or that its supervisor does not answer, and shows files of the last one.
 . "$(dirname "$0")/lib.sh"
+# A supervisor that hangs: it takes the connection, and never answers. The commands end with this test.
+mkdir -p "$T/hung/.dtlaunch"
+printf '{"job":"j2","master":"m","pid":7,"socket":"%s/hung.sock","state_dir":"/s"}' "$T" >"$T/hung/.dtlaunch/current.json"
+start listens python3 -c 'import signal, socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.bind(sys.argv[1])
+s.listen(9)
+print("ready", flush=True)
+signal.pause()' "$T/hung.sock"
+wait_for 5 'grep -q ready "$T/listens.out"'
+HUNG=()
+for command in status "status --json" metrics "why h" stop "leave h"; do
+  start "hung${#HUNG[@]}" dtctl --job-dir "$T/hung" $command
+  HUNG+=("$PID")
+done
 run none dtctl status
 expect_status 3
 expect_output none "no job was ever started in .*/job; give its folder with --job-dir"
@@ -125,3 +140,8 @@ run events dtctl events --json --job-dir "$JOB"
 expect_output events '^\{"n":0'
 run logs dtctl logs ../../../etc/passwd
 expect_status 2
+for ((i = 0; i < ${#HUNG[@]}; i++)); do
+  finished "hung$i" "${HUNG[i]}" 20
+  expect_status 3
+  expect_output "hung$i" '^dtctl: the supervisor of job j2 \(pid 7\) does not answer within 15 s: '
+done
