@@ -379,7 +379,9 @@ std::set<WorkerId> Cluster::keep_others_waiting() const {
   for (const Process& w : processes_) {
     if (!w.running || w.hung || w.id.role != Role::kWorker || !w.done) continue;
     if (w.since != checkers_->servers_since()) continue;
-    for (const WorkerId id : checkers_->contributors()) {
+    const auto& members = checkers_->contributors();
+    if (std::ranges::count(members, WorkerId(w.id.id)) == 0) continue;
+    for (const WorkerId id : members) {
       const auto h = std::find_if(processes_.begin(), processes_.end(), [id](const Process& p) {
         return p.id == ProcessId{Role::kWorker, id.value} && p.running && p.hung && !p.done;
       });
