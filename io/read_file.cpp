@@ -15,8 +15,8 @@ Result<std::optional<std::string>> read_file_if_there(const std::string& path) {
   const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file && errno == ENOENT) return std::optional<std::string>();
   struct stat info {};
-  if (file && ::fstat(file.get(), &info) == 0 && !S_ISREG(info.st_mode))
-    return fail(ErrorKind::kInvalid, "{} is no regular file", path);
+  if (file && ::fstat(file.get(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode))
+    return fail(ErrorKind::kIo, "read {}: it is no regular file", path);
   std::string text;
   char block[1 << 16];
   ssize_t n = file ? 1 : -1;

@@ -10,7 +10,7 @@
 
 namespace dt::io {
 
-/// A FIFO, a device or a folder is an error: nothing is waited for.
+/// A FIFO or a device is an error: nothing is waited for.
 [[nodiscard]] Result<std::string> read_file(const std::string& path);
 /// Nothing: there is no such file.
 [[nodiscard]] Result<std::optional<std::string>> read_file_if_there(const std::string& path);

@@ -1,5 +1,7 @@
 #include "io/read_file.h"
 
+#include <sys/stat.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -21,6 +23,9 @@ TEST_CASE("read file: whole, absent, and what cannot be read is named", "[io]") 
   // Its first page is mapped by nobody: the read ends with EIO, as on a broken volume.
   CHECK(io::read_file("/proc/self/mem").error().message ==
         "read /proc/self/mem: Input/output error");
+  CHECK(io::read_file("/dev/zero").error().message == "read /dev/zero: it is no regular file");
+  REQUIRE(::mkfifo((folder + "/fifo").c_str(), 0600) == 0);
+  CHECK(io::read_file(folder + "/fifo").error().kind == ErrorKind::kIo);
   std::ofstream(folder + "/lines") << text << "\nthe last\n";
   CHECK(io::end_of_file(folder + "/lines", 10) == "\nthe last\n");
   CHECK(io::end_of_file(folder + "/file", 300'000) == text);
