@@ -178,12 +178,9 @@ awaitable<Result<KnownEvents>> JobFiles::open_volume(const std::vector<Record>& 
 
 awaitable<Result<void>> JobFiles::make_files() {
   const io::JobSpec& spec = context_.spec;
-  std::optional<std::string> aside;
-  if (spec.elastic) {
-    auto moved = co_await set_old_files_aside(context_.volume, spec.job_dir, spec.job);
-    if (!moved) co_return tl::unexpected(moved.error());
-    aside = std::move(*moved);
-  }
+  auto aside = co_await set_old_files_aside(context_.volume, spec.job_dir, spec.job, spec.elastic);
+  if (!aside) co_return tl::unexpected(aside.error());
+  if (*aside) context_.console.info("The host_worker that was here is {} now", **aside);
   auto dirs = co_await context_.volume.make_dirs(io::job_files_dir(spec));
   if (!dirs) co_return dirs;
   auto written = co_await context_.volume.replace(io::job_files_dir(spec) + "/spec.json",
@@ -193,7 +190,6 @@ awaitable<Result<void>> JobFiles::make_files() {
   const std::string hosts = format_host_worker(spec.workers) + format_host_worker(spec.added);
   auto workers = co_await context_.volume.replace(context_.path("host_worker"), hosts);
   if (!workers) co_return workers;
-  if (aside) context_.console.info("The host_worker that was here is {} now", *aside);
   context_.console.info("Created worker host file {}", context_.path("host_worker"));
   auto log = co_await change_log_.catch_up();
   if (log)

@@ -120,7 +120,8 @@ awaitable<Result<void>> drop_job_lock(VolumeClient& volume, std::string job_dir,
 
 awaitable<Result<std::optional<std::string>>> set_old_files_aside(VolumeClient& volume,
                                                                   std::string job_dir,
-                                                                  std::string new_job) {
+                                                                  std::string new_job,
+                                                                  bool elastic) {
   std::string old_job;
   auto pointer = co_await volume.read(io::pointer_file(job_dir));
   if (!pointer) co_return tl::unexpected(pointer.error());
@@ -130,8 +131,10 @@ awaitable<Result<std::optional<std::string>>> set_old_files_aside(VolumeClient& 
       old_job = json["job"].get<std::string>();
   }
   if (old_job.empty() || old_job == new_job || old_job.find('/') != std::string::npos ||
-      old_job.starts_with('.'))
+      old_job.starts_with('.')) {
+    if (!elastic) co_return std::nullopt;
     old_job = "before-" + new_job;
+  }
   const std::string folder = io::marker_dir(job_dir) + "/" + old_job;
   std::optional<std::string> host_worker;
   for (const std::string name : kJobFiles) {

@@ -30,10 +30,12 @@ io::awaitable<Result<void>> drop_job_lock(VolumeClient& volume, std::string job_
 
 /// Moves host_worker, host_worker_log and events.jsonl of an earlier job to `.dtlaunch/<its name>/`
 /// (named by the pointer file, else after the new job); files that are there already are only
-/// removed here. Only for a new job, with the lock held. Returns where host_worker is now, if it
-/// was moved.
+/// removed here. Only for a new job, with the lock held. Files that no earlier job is known to have
+/// left stay, unless the new job is `elastic` and needs their names. Returns where host_worker is
+/// now, if it was moved.
 io::awaitable<Result<std::optional<std::string>>> set_old_files_aside(VolumeClient& volume,
                                                                       std::string job_dir,
-                                                                      std::string new_job);
+                                                                      std::string new_job,
+                                                                      bool elastic);
 
 }  // namespace dt::supervisor

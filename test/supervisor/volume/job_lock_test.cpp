@@ -209,7 +209,7 @@ TEST_CASE("job lock: an ended job's files are set aside under its name", "[job_l
   fs::create_directories(dir / ".dtlaunch/old");
   spill(dir / ".dtlaunch/old/events.jsonl", "its story\n");
   fs::create_symlink(".dtlaunch/old/events.jsonl", dir / "events.jsonl");
-  REQUIRE(loop.wait(set_old_files_aside(loop.volume, dir.path(), "new")));
+  REQUIRE(loop.wait(set_old_files_aside(loop.volume, dir.path(), "new", true)));
   CHECK(slurp(dir / ".dtlaunch/old/host_worker") == "h\n");
   CHECK(slurp(dir / ".dtlaunch/old/host_worker_log") == "0 ADDED h 1\n");
   CHECK_FALSE(fs::exists(dir / "host_worker"));
@@ -219,11 +219,13 @@ TEST_CASE("job lock: an ended job's files are set aside under its name", "[job_l
 
   spill(dir / "host_worker", "by hand\n");
   spill(dir / ".dtlaunch/current.json", R"({"job":"../../etc"})");
-  const auto moved = loop.wait(set_old_files_aside(loop.volume, dir.path(), "new"));
+  REQUIRE(loop.wait(set_old_files_aside(loop.volume, dir.path(), "new", false)));
+  CHECK(slurp(dir / "host_worker") == "by hand\n");
+  const auto moved = loop.wait(set_old_files_aside(loop.volume, dir.path(), "new", true));
   REQUIRE(moved);
   CHECK(*moved == dir / ".dtlaunch/before-new/host_worker");
   CHECK(slurp(dir / ".dtlaunch/before-new/host_worker") == "by hand\n");
-  const auto nothing = loop.wait(set_old_files_aside(loop.volume, dir.path(), "new"));
+  const auto nothing = loop.wait(set_old_files_aside(loop.volume, dir.path(), "new", true));
   REQUIRE(nothing);
   CHECK_FALSE(*nothing);
 }
