@@ -63,6 +63,10 @@ std::string last_lines(const std::string& path, int lines) {
   return text.substr(at == 0 ? 0 : at + 1);
 }
 
+bool is_absent(const std::string& path) {
+  return ::access(path.c_str(), F_OK) != 0 && errno == ENOENT;
+}
+
 int show_all_logs(const std::string& folder) {
   std::error_code ec;
   std::vector<fs::path> files;
@@ -105,7 +109,7 @@ io::awaitable<int> logs(Arguments args) {
   if (name.find_first_not_of("0123456789") == name.npos) name = "worker-" + name;
   if (name.ends_with(".log")) name.resize(name.size() - 4);
   const std::string file = fmt::format("{}/{}.log", folder, name);
-  if (!args.follow && ::access(file.c_str(), F_OK) != 0 && errno == ENOENT)
+  if (!args.follow && is_absent(file) && is_absent(file + io::kOlder))
     co_return complain({ErrorKind::kUnavailable,
                         fmt::format("{} has printed nothing, or is none of job {}: there is no {}",
                                     name, job.job, file)});

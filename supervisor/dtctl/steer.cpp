@@ -18,12 +18,21 @@
 
 namespace dt::supervisor::ctl {
 
+using namespace std::chrono_literals;
 using nlohmann::json;
 
 namespace {
 
+/// How an ended job goes on, if the volume tells at once.
+void tell_way_on(const Arguments& args, const io::JobPointer& job, int exit_code) {
+  const auto spec = io::read_spec(job.state_dir + "/spec.json");
+  const bool may_go_on = exit_code == kExitInterrupted || exit_code == kExitHostsGone;
+  if (may_go_on && spec && args.volume->answers(1s) && launcher::can_go_on(*spec))
+    fmt::print("go on: dtlaunch --resume {}\n", launcher::shell_word(spec->job_dir));
+}
+
 /// Waits for JobEnded; shows the console before it if `show`.
-io::awaitable<int> watch_console(Connected to, bool show) {
+io::awaitable<int> watch_console(Arguments args, Connected to, bool show) {
   for (;;) {
     auto frame = co_await to.client->receive();
     if (!frame) co_return complain(frame.error().at("job " + to.job.job));
@@ -37,10 +46,7 @@ io::awaitable<int> watch_console(Connected to, bool show) {
     const auto ended = need(wire::parse<io::JobEnded>(frame->body));
     fmt::print("job {} ended with exit code {}: {}\n", to.job.job, ended.exit_code,
                io::printable(ended.message));
-    const auto spec = io::read_spec(to.job.state_dir + "/spec.json");
-    const bool may_go_on = ended.exit_code == kExitInterrupted || ended.exit_code == kExitHostsGone;
-    if (may_go_on && spec && launcher::can_go_on(*spec))
-      fmt::print("go on: dtlaunch --resume {}\n", launcher::shell_word(spec->job_dir));
+    tell_way_on(args, to.job, ended.exit_code);
     co_return kExitOk;
   }
 }
@@ -94,7 +100,7 @@ std::string by_whom(std::string_view command) {
 io::awaitable<int> console(Arguments args) {
   Connected to = need(co_await connect(args), kExitNoJob);
   need_reply(co_await ask(to, "console"));
-  co_return co_await watch_console(std::move(to), true);
+  co_return co_await watch_console(args, std::move(to), true);
 }
 
 io::awaitable<int> resume(Arguments args) {
@@ -113,7 +119,7 @@ io::awaitable<int> stop(Arguments args) {
                {"why", by_whom(args.force ? "stop --force" : "stop")},
                {"control", io::kControlVersion}};
   need_reply(co_await ask(to, "stop", std::move(request)));
-  co_return co_await watch_console(std::move(follower), false);
+  co_return co_await watch_console(args, std::move(follower), false);
 }
 
 io::awaitable<int> edit(Arguments args) {
