@@ -65,6 +65,7 @@ begin ''
 start new dtlaunch -n 2 --env LR=0.5 ./worker
 wait_for 20 'grep -q "what lives of it is stopped first" "$T/new.out"' || fail "$(output new)"
 wait_for 20 'dtctl wait workers=2 --timeout 5 >/dev/null 2>&1' || fail "it does not begin: $(output new)"
+wait_for 20 '[ "$(workers | wc -l)" -ge 2 ]' || fail "its workers do not run: $(output new)"
 [ "$(workers | wc -l)" = 2 ] || fail "two jobs run"
 kill -INT "$PID"
 finished new "$PID" 20

@@ -439,6 +439,10 @@ TEST_CASE("agent: the bridge that has started it and stays ends after it, and pa
                 {null.get(), null.get(), null.get()}, io::ProcessGroup::kOwnSession);
   REQUIRE(bridge);
   REQUIRE(site.agent() != 0);
+  // With a second thread it has the agent's connection, and takes signals.
+  const fs::directory_iterator none;
+  const std::string threads = fmt::format("/proc/{}/task", *bridge);
+  REQUIRE(site.wait([&] { return std::distance(fs::directory_iterator(threads), none) > 1; }));
   auto link = site.attach(1, "node1", {});
   link->send(
       shell(worker(1), "trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.02; done"));
