@@ -1,4 +1,4 @@
-# timeout=240 cost=50
+# timeout=240 cost=50 plain
 # The first door: a wheel in a virtual environment, digits.py on this machine with a worker that joins and leaves, and then
 # README's own lines. No test program is built for it.
 . "$(dirname "$0")/lib.sh"

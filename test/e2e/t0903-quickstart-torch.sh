@@ -1,4 +1,4 @@
-# timeout=300 cost=55 nightly
+# timeout=300 cost=55 nightly plain
 # The same promise with mnist.py on three sshd hosts: a worker in Python joins and leaves, with the wheel alone.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/quickstart.sh"

@@ -1,4 +1,4 @@
-# timeout=420 cost=45
+# timeout=420 cost=45 plain
 # Random faults on four hosts with a job that grows and shrinks meanwhile (test/chaos/chaos.py): it ends
 # well, with one set of weights, a log that adds up and nothing left. DT_E2E_SEED gives others.
 # Every frame of the data plane is authenticated, also where worker and server are on one host.

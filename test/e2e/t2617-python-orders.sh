@@ -1,4 +1,4 @@
-# timeout=120 cost=25
+# timeout=120 cost=25 plain
 # Workers that come to wait for each other: told with both keys, and the job ends with 74, not by --boundary-timeout. It is
 # none if one only sleeps; that is lost time as well.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,4 @@
-# timeout=150 cost=30
+# timeout=150 cost=30 plain
 # One of three workers is slow: it has a name within 30 s, at each level of the package. Equal workers, however slow: nobody.
 . "$(dirname "$0")/lib.sh"
 export PYTHONPATH=$DT_SOURCE/kvstore/python DTKV_LIBRARY=$DT_BUILD/lib/libdtkv.so.0

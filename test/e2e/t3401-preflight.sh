@@ -1,4 +1,4 @@
-# timeout=200 cost=30
+# timeout=200 cost=30 plain
 # dtlaunch --check: each fault of a host fails its own row and no other, with the host's name; what the check
 # leaves is nothing; --preflight starts no job on such hosts.
 . "$(dirname "$0")/netns.sh" && own_network "$@"
