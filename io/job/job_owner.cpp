@@ -46,10 +46,11 @@ Result<void> check_one(const std::string& path) {
                 "not used; if nobody has changed it: chmod go-w {}",
                 path, path);
   const std::string owner = user_name(st.st_uid);
+  const std::string sudo_user = ::getpwuid(st.st_uid) ? owner : fmt::format("'#{}'", st.st_uid);
   return fail(ErrorKind::kDenied,
               "{} belongs to {}: a job's files say how hosts are reached, so they are not used; as "
               "that user: sudo -u {} ...; for a job of your own: another folder",
-              path, owner, owner);
+              path, owner, sudo_user);
 }
 
 }  // namespace

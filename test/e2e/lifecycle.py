@@ -197,10 +197,7 @@ class Cell:
     def expected(self):
         """(exit codes, who runs afterwards: "job", "none", "same")."""
         if self.caller == "another" or (self.caller == "root" and self.state not in LIVES):
-            refused = {"clean": (0, 1, 2)}.get(self.command, (1, 2, 3, 68))
-            if self.state == "ended-badly" and self.command == "new" and self.caller == "root":
-                return (0,), "job"  # nothing of the other one's is used
-            return refused, "same"
+            return {"clean": (0, 1, 2)}.get(self.command, (1, 2, 3, 68)), "same"
         if self.state in LIVES:
             if self.caller == "root" and self.command not in ("resume", "stop"):
                 return ((0, 1, 2), "same") if self.command == "clean" else ((1, 2, 68), "same")
