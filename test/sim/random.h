@@ -36,4 +36,8 @@ class Random {
   std::uint64_t state_;
 };
 
+/// The seed of a range's run with this number. Neighbours as seeds would give each other's numbers,
+/// one later.
+inline std::uint64_t seed_of(std::uint64_t number) { return Random(number).next(); }
+
 }  // namespace dt::sim

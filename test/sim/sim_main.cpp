@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "test/sim/random.h"
 #include "test/sim/simulate.h"
 
 namespace {
@@ -141,7 +142,8 @@ int main(int argc, char** argv) {
       return 1;
     }
   } else {
-    for (std::uint64_t i = 0; i < a.seeds; ++i) seeds.emplace_back(a.from + i, a.kinds);
+    for (std::uint64_t i = 0; i < a.seeds; ++i)
+      seeds.emplace_back(dt::sim::seed_of(a.from + i), a.kinds);
   }
   const auto begin = std::chrono::steady_clock::now();
   std::uint64_t failed = 0;
@@ -169,7 +171,7 @@ int main(int argc, char** argv) {
       "{} seeds from {} in {:.1f} s: {} failed; {} jobs ended with 0, {} commits, {} log lines, {} "
       "supervisor crashes, {} checkpoints, {} rollbacks, {} cuts of the journal, {:.0f} h of job "
       "time\n",
-      seeds.size(), seeds.front().first, took, failed, good, commits, lines, crashes, checkpoints,
-      rollbacks, cuts, simulated / 3600);
+      seeds.size(), a.from, took, failed, good, commits, lines, crashes, checkpoints, rollbacks,
+      cuts, simulated / 3600);
   return failed == 0 ? 0 : 1;
 }
