@@ -127,6 +127,7 @@ void LostTime::shrunk(bool nobody_left) {
   if (nobody_left) {
     end_death(since);
     for (const auto& [id, stood_until] : stood_until_) since = std::max(since, stood_until);
+    since = std::max(since, death_counted_until_.value_or(since));
     nobody_since_ = since;
     return;
   }
@@ -159,7 +160,10 @@ void LostTime::lose_death(WorkerId stopped, Time until) {
 }
 
 void LostTime::gone(WorkerId worker) {
-  if (death_ && std::erase(death_->stopped, worker) > 0) lose_death(worker, job_.now());
+  if (death_ && std::erase(death_->stopped, worker) > 0) {
+    lose_death(worker, job_.now());
+    death_counted_until_ = job_.now();
+  }
   arrived_.erase(worker);
   stood_until_.erase(worker);
 }

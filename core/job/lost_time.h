@@ -121,6 +121,7 @@ class LostTime {
   std::optional<Time> resumed_at_;        ///< This term's begin, if it is not the first.
   std::optional<Time> dead_since_;        ///< A death that is not committed yet.
   std::optional<Death> death_;
+  std::optional<Time> death_counted_until_;  ///< For a worker that has gone.
   std::optional<Time> nobody_since_;
   std::optional<Time> recovering_since_;  ///< Servers were lost, and not all members have returned.
   std::optional<Time> lost_servers_at_;   ///< Until the epoch has begun again.

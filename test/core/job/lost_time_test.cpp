@@ -70,6 +70,24 @@ TEST_CASE("lost time: a death stops those who have not arrived until the servers
   CHECK(w.lost("boundary") == 3s);  // worker 0 before and after that
 }
 
+TEST_CASE("lost time: who dies while it waits for a death to be known is counted once",
+          "[lost_time]") {
+  Waits w;
+  w.at(10s);
+  w.time.member_died(w.job.now());
+  w.job.boundary.commit({Generation(2), false, Epoch(0), {}, {WorkerId(2)}, {}, {}});
+  for (const std::uint32_t id : {0, 1}) w.time.gone(WorkerId(id));
+  w.time.shrunk(false);
+  // Worker 2 has said nothing for 4 s when it is given up.
+  w.at(18s);
+  w.time.member_died(Time{} + 14s);
+  w.time.gone(WorkerId(2));
+  w.job.boundary.commit({Generation(3), false, Epoch(0), {}, {}, {}, {}});
+  w.time.shrunk(true);
+  w.at(20s);
+  CHECK(w.lost("death") == 10s);
+}
+
 TEST_CASE("lost time: with lost servers every contributor waits, each once", "[lost_time]") {
   Waits w;
   w.at(10s);
