@@ -20,12 +20,13 @@ import sys
 MAY = {
     "core/base": "",
     "core/files": "core/base",
-    "core/launch": "core/base core/files",
+    "core/fleet": "core/base core/files",
+    "core/launch": "core/base core/files core/fleet",
     "core/protocol": "core/base core/files",
     "core/preflight": "core/base core/files core/protocol",
     "core/job": "core/base core/files core/launch core/protocol",
     "io": "core/base core/protocol",
-    "io/job": "core/base core/files core/job core/launch core/preflight core/protocol io",
+    "io/job": "core/base core/files core/fleet core/job core/launch core/preflight core/protocol io",
     "launcher": "core/base core/files core/job core/launch core/protocol io io/job",
     "launcher/agent": "core/base core/launch core/preflight core/protocol io io/job launcher",
     "launcher/backend": "core/base core/files core/launch io launcher",
@@ -42,9 +43,10 @@ MAY = {
     "supervisor/files": "core/* io io/job supervisor/context supervisor/volume",
     "supervisor/hosts": "core/* io io/job launcher launcher/backend launcher/check supervisor/context supervisor/control"
                         " supervisor/files supervisor/volume",
-    "supervisor/fleet": "core/base core/files core/launch core/protocol io io/job launcher/placement",
-    "supervisor/dtctl": "core/base core/files core/launch core/protocol io io/job launcher launcher/backend"
-                        " launcher/placement launcher/reach supervisor/fleet",
+    "supervisor/fleet": "core/base core/files core/fleet core/launch core/protocol io io/job launcher/backend"
+                        " launcher/placement",
+    "supervisor/dtctl": "core/base core/files core/fleet core/launch core/protocol io io/job launcher"
+                        " launcher/backend launcher/placement launcher/reach supervisor/fleet",
     "supervisor": "core/* io io/job launcher launcher/backend launcher/backend/ssh launcher/check launcher/reach"
                   " supervisor/context supervisor/control supervisor/files supervisor/hosts supervisor/volume",
     "kvstore/protocol": "core/base",

@@ -182,7 +182,7 @@ class Loop final : public Supervisor {
     group_.spawn(output_.run());
     if (spec_.elastic) group_.spawn(host_worker_->run());
     const auto is_node = [](const Host& host) { return host.via == StarterKind::kSlurm; };
-    if (options_.resume || std::ranges::any_of(spec_.added, is_node)) fleet_.resume();
+    fleet_.begin(options_.resume || std::ranges::any_of(spec_.added, is_node));
     files_.run();
     if (spec_.rules.checkpoint_interval > Duration{} && !spec_.servers.empty())
       group_.spawn(hosts_.watch_place());

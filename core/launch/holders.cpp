@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
 
 #include "core/base/number.h"
 #include "core/files/host_names.h"
@@ -19,13 +18,12 @@ constexpr Text kJoinedWord = "joined";
 constexpr Text kForWord = "for=";
 constexpr Text kKeepWord = "keep=";
 
-HolderState state_of(Text state) {
-  if (state == "RUNNING" || state == "SUSPENDED" || state == "STOPPED")
-    return HolderState::kRunning;
+MachineState state_of(Text state) {
+  if (state == "RUNNING" || state == "SUSPENDED" || state == "STOPPED") return MachineState::kReady;
   constexpr Text kWaiting[] = {"PENDING",      "CONFIGURING",   "REQUEUED", "REQUEUE_FED",
                                "REQUEUE_HOLD", "RESV_DEL_HOLD", "RESIZING", "SPECIAL_EXIT"};
   const bool waits = std::ranges::find(kWaiting, state) != std::end(kWaiting);
-  return waits ? HolderState::kPending : HolderState::kEnding;
+  return waits ? MachineState::kPending : MachineState::kEnding;
 }
 
 /// In a shell's single quotes.
@@ -68,27 +66,28 @@ std::vector<std::string> decoded(Text text) {
   return words;
 }
 
-std::optional<Holder> parse_line(Text line, Text job) {
-  Holder holder;
-  const auto id = parse_number<std::uint32_t>(take_until(line, '|'));
-  if (!id) return std::nullopt;
-  holder.id = *id;
+std::optional<Machine> parse_line(Text line, Text job) {
+  Machine holder;
+  holder.id = take_until(line, '|');
+  const auto number = parse_number<std::uint32_t>(holder.id);
+  if (!number) return std::nullopt;
+  holder.order = *number;
   holder.state = state_of(take_until(line, '|'));
-  holder.node = take_until(line, '|');
-  holder.reason = host_names::shown(take_until(line, '|'));
+  holder.host = take_until(line, '|');
+  holder.why = host_names::shown(take_until(line, '|'));
+  if (holder.why == "None") holder.why.clear();
   Text comment = line;
   if (take_until(comment, ' ') != fmt::format("dtlaunch:{}", job)) return std::nullopt;
   while (!comment.empty()) {
     const Text word = take_until(comment, ' ');
-    if (word == kJoinedWord) holder.is_joined = true;
+    if (word == kJoinedWord) holder.mark = Mark::kAdded;
     if (word.starts_with(kKeepWord)) holder.kept = decoded(word.substr(kKeepWord.size()));
-    if (word.starts_with(kForWord))
-      holder.replaces = parse_number<std::uint32_t>(word.substr(kForWord.size())).value_or(0);
+    if (word.starts_with(kForWord)) holder.replaces = word.substr(kForWord.size());
     if (word.starts_with(kSlotsWord))
       holder.slots =
           host_names::number(word.substr(kSlotsWord.size()), kMostHolderSlots).value_or(1);
   }
-  if (holder.state == HolderState::kPending) holder.node.clear();
+  if (holder.state == MachineState::kPending) holder.host.clear();
   return holder;
 }
 
@@ -96,11 +95,11 @@ std::optional<Holder> parse_line(Text line, Text job) {
 
 std::string holders_name(Text job) { return fmt::format("dt+{}", job); }
 
-std::string holder_comment(Text job, const Holder& holder) {
+std::string holder_comment(Text job, const Machine& holder) {
   std::string comment = fmt::format("dtlaunch:{}", job);
   if (holder.slots != 1) comment += fmt::format(" {}{}", kSlotsWord, holder.slots);
-  if (holder.is_joined) comment += fmt::format(" {}", kJoinedWord);
-  if (holder.replaces != 0) comment += fmt::format(" {}{}", kForWord, holder.replaces);
+  if (holder.mark != Mark::kNone) comment += fmt::format(" {}", kJoinedWord);
+  if (!holder.replaces.empty()) comment += fmt::format(" {}{}", kForWord, holder.replaces);
   if (holder.kept) comment += fmt::format(" {}{}", kKeepWord, encoded(*holder.kept));
   return comment;
 }
@@ -109,8 +108,8 @@ std::vector<std::string> list_holders_words(Text job) {
   return {"-h", "--me", "-n", holders_name(job), "-o", "%A|%T|%N|%r|%k"};
 }
 
-Result<std::vector<Holder>> parse_holders(Text squeue, Text job) {
-  std::vector<Holder> holders;
+Result<std::vector<Machine>> parse_holders(Text squeue, Text job) {
+  std::vector<Machine> holders;
   while (!squeue.empty()) {
     const Text line = take_until(squeue, '\n');
     if (line.empty()) continue;
@@ -120,13 +119,13 @@ Result<std::vector<Holder>> parse_holders(Text squeue, Text job) {
                   holders_name(job), host_names::shown(line));
     holders.push_back(std::move(*holder));
   }
-  std::ranges::sort(holders, {}, &Holder::id);
+  std::ranges::sort(holders, {}, &Machine::order);
   return holders;
 }
 
-const Holder* holder_on(const std::vector<Holder>& holders, Text node) {
-  const auto found = std::ranges::find_if(holders, [node](const Holder& h) {
-    return h.state == HolderState::kRunning && h.node == node;
+const Machine* holder_on(const std::vector<Machine>& holders, Text node) {
+  const auto found = std::ranges::find_if(holders, [node](const Machine& h) {
+    return h.state == MachineState::kReady && h.host == node;
   });
   return found == holders.end() ? nullptr : &*found;
 }
@@ -138,7 +137,7 @@ std::vector<std::string> submit_words(const HolderOrder& order) {
   if (!order.excluded.empty())
     words.push_back(fmt::format("--exclude={}", fmt::join(order.excluded, ",")));
   words.insert(words.end(), order.words.begin(), order.words.end());
-  Holder holder;
+  Machine holder;
   holder.slots = order.slots;
   holder.replaces = order.replaces;
   if (order.is_kept) holder.kept = order.words;
@@ -171,21 +170,6 @@ std::string holder_script(const HolderOrder& order) {
       "done\n"
       "echo \"no dtagent has come here within {1} s: the job did not want this node\"\n",
       order.job, order.lonely_s, quoted(order.agent), copies, quoted(order.job));
-}
-
-std::string holders_for_people(const std::vector<Holder>& holders) {
-  std::set<Text> reasons;
-  std::size_t pending = 0;
-  for (const Holder& holder : holders) {
-    if (holder.state != HolderState::kPending) continue;
-    ++pending;
-    if (!holder.reason.empty() && holder.reason != "None") reasons.insert(holder.reason);
-  }
-  if (holders.empty()) return {};
-  std::string out = fmt::format("{} asked for", holders.size());
-  if (pending > 0) out += fmt::format(", {} pending", pending);
-  if (!reasons.empty()) out += fmt::format(" ({})", fmt::join(reasons, ", "));
-  return out;
 }
 
 }  // namespace dt

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/base/number.h"
+#include "core/fleet/fleet_word.h"
 
 namespace dt::io {
 namespace {
@@ -26,6 +27,12 @@ Result<void> check_gpus(const std::string& text) {
   return fail(ErrorKind::kInvalid, "a number 1 to {}, auto or all was expected", kMostGpus);
 }
 
+Result<void> check_fleet(const std::string& text) {
+  const auto fleet = parse_fleet(text);
+  if (!fleet) return tl::unexpected(fleet.error());
+  return {};
+}
+
 }  // namespace
 
 Flags job_flags(JobSpec& spec) {
@@ -47,6 +54,20 @@ Flags job_flags(JobSpec& spec) {
        .help = "watch host_worker in the job folder: editing it adds and removes workers",
        .manual = "Watch host_worker. True, False, 1 or 0 (any case) is the value only when "
            "another word follows it.", .json = "elastic"},
+      {.name = "fleet", .value = "PROVIDER", .to = &spec.fleet, .check = check_fleet,
+       .help = "who has further machines for an elastic job: command:PROGRAM prints HOST or "
+           "HOST:SLOTS a line, each 5 s",
+       .manual = "Who has further machines for an elastic job; they join and leave as they come "
+           "and go, beside the lines that people write into host_worker. *command:PROGRAM*: "
+           "/bin/sh runs it each 5 s in the present folder, as Horovod runs "
+           "--host-discovery-script; it prints a line *HOST* or *HOST:SLOTS* for each machine "
+           "that there is, *leave=SECONDS* behind one that goes away then. A host that two "
+           "outputs in a row lack is left at the next epoch; a failure, no output or one that "
+           "takes more than 10 s changes nothing. Hosts of the launch stay, whatever it prints; "
+           "one that a person took out of host_worker is not put back until the program has "
+           "dropped it. A path with a /, and arguments: a program that speaks the protocol of "
+           "packaging/doc/provider.md. *slurm*: what `dtctl grow` asks for, which needs no such option.",
+       .json = "fleet"},
       {.name = "on-change", .value = "refuse|restart", .to = one_of(rules.on_change, kOnChange),
        .help = "for a command that opens no kvstore, such as a torchrun script: restart all its "
            "workers as a new group when one died or host_worker changed; default: refuse",

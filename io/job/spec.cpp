@@ -207,6 +207,7 @@ std::string to_json(const JobSpec& spec) {
   JobSpec copy = spec;
   json tree(copy);
   if (!spec.ps_verbose.empty()) tree["ps_verbose"] = spec.ps_verbose;
+  if (!spec.fleet_folder.empty()) tree["fleet_folder"] = spec.fleet_folder;
   if (spec.is_taken_over) tree["is_taken_over"] = true;
   if (!spec.activated.second.empty()) tree["activated"] = spec.activated;
   if (spec.allocation) tree["allocation"] = *spec.allocation;
@@ -242,6 +243,7 @@ Result<JobSpec> spec_from_json(const std::string& text) {
     spec.restore_epoch = whole_number<std::uint32_t>(tree.at("restore_epoch"));
     spec.rules.is_start_timeout_set = tree.value("is_start_timeout_set", false);
     spec.ps_verbose = tree.value("ps_verbose", "");
+    spec.fleet_folder = tree.value("fleet_folder", "");
     spec.is_taken_over = tree.value("is_taken_over", false);
     spec.activated = tree.value("activated", spec.activated);
     if (tree.contains("allocation")) spec.allocation = tree.at("allocation").get<AllocatedNodes>();

@@ -78,6 +78,8 @@ struct JobSpec {
   std::vector<Host> added;
   /// The scheduler's allocation whose nodes are reached by its starter.
   std::optional<AllocatedNodes> allocation;
+  std::string fleet;              ///< --fleet: who has further machines for the job; empty: nobody.
+  std::string fleet_folder;       ///< Where its program runs: the present folder of dtlaunch.
   std::vector<Host> known_hosts;  ///< Every host of the hosts file, for host_worker lines.
 
   /// What --preflight found at the launch: hosts that are added later have to be like that.

@@ -26,7 +26,7 @@ struct StandstillStatus { MaybeNumber for_s, ends_in_s; std::string text; };
 struct BalanceStatus { MaybeNumber share; std::string text; };
 struct RollbackStatus { MaybeCount to_epoch; std::string why; };
 struct RefusedStatus { std::string why; };
-struct FleetStatus { std::string text, trouble; };
+struct FleetStatus { std::string provider, text, trouble; };
 struct JournalStatus { MaybeNumber waits_s; std::string trouble; };
 struct KeptOutStatus { std::string by; MaybeCount refused, dropped, fenced; };
 // clang-format on

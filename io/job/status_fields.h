@@ -202,6 +202,7 @@ DT_ROWS(KeptOutStatus,
            "dropped_connections_total"),
     DT_ROW(fenced, "Requests of workers that are no members.", "fenced_requests_total"))
 DT_ROWS(FleetStatus,
+    DT_ROW(provider, "Who has the machines: Slurm, or the program of --fleet."),
     DT_ROW(text, "2 asked for, 1 pending (Priority)."),
     DT_ROW(trouble, "What is in the way."))
 DT_ROWS(JournalStatus,

@@ -74,8 +74,8 @@ class StarterExec final : public Exec {
  private:
   awaitable<Result<void>> check_program();
   awaitable<Result<Starter>> starter_of(Host host);
-  awaitable<Result<Answer>> begin(Host host, ExecStream& stream, std::string script,
-                                  std::string program);
+  awaitable<Result<FirstLine>> begin(Host host, ExecStream& stream, std::string script,
+                                     std::string program);
   awaitable<void> watch_delay(Host host, ExecStream& stream, std::string program);
   awaitable<void> find_address(Host host);
 
@@ -86,7 +86,7 @@ class StarterExec final : public Exec {
   std::shared_ptr<io::Semaphore> window_;
   std::shared_ptr<io::Semaphore> asking_;  ///< mpirun or squeue.
   bool is_checked_ = false;
-  Result<std::vector<Holder>> holders_;
+  Result<std::vector<Machine>> holders_;
   std::chrono::steady_clock::time_point asked_;  ///< When squeue was called for them.
   std::map<Host, std::string> addresses_;
   std::map<Host, std::string> waiting_;  ///< Hosts that are waited for, and why.
@@ -112,8 +112,8 @@ std::string first_input(std::string_view script) {
   return fmt::format("echo {}; exec {} -c {}\n", kBegun, kHostShell, shell_word(script));
 }
 
-awaitable<Result<Answer>> first_answer(ExecStream& stream, std::string script,
-                                       std::string program) {
+awaitable<Result<FirstLine>> first_answer(ExecStream& stream, std::string script,
+                                          std::string program) {
   const std::string input = first_input(script);
   auto sent = co_await stream.write(input);  // the program's end, if it is that, has the reason
   co_return co_await read_answer(stream, std::string(kBegun), program);
@@ -144,7 +144,7 @@ awaitable<Result<Starter>> StarterExec::starter_of(Host host) {
     co_return std::move(starter);
   const auto called = std::chrono::steady_clock::now();
   const auto turn = co_await asking_->acquire();
-  const auto holder_there = [this, &host]() -> const Holder* {
+  const auto holder_there = [this, &host]() -> const Machine* {
     return holders_ ? holder_on(*holders_, host.name) : nullptr;
   };
   // One that a former answer lacks may be newer.
@@ -161,8 +161,8 @@ awaitable<Result<Starter>> StarterExec::starter_of(Host host) {
     holders_ =
         answer ? parse_holders(*answer, starter_.holders_of) : tl::unexpected(answer.error());
   }
-  if (const Holder* holder = holder_there())
-    starter.job = std::to_string(holder->id);
+  if (const Machine* holder = holder_there())
+    starter.job = holder->id;
   else if (starter.job.empty())  // srun would ask for an allocation of its own
     co_return fail(ErrorKind::kUnavailable, "{}: {}", host,
                    holders_ ? fmt::format("no Slurm job of this dtlaunch job runs there (squeue -n "
@@ -184,8 +184,8 @@ awaitable<void> StarterExec::watch_delay(Host host, ExecStream& stream, std::str
   co_await never.async_wait(io::tok);
 }
 
-awaitable<Result<Answer>> StarterExec::begin(Host host, ExecStream& stream, std::string script,
-                                             std::string program) {
+awaitable<Result<FirstLine>> StarterExec::begin(Host host, ExecStream& stream, std::string script,
+                                                std::string program) {
   using namespace io::asio::experimental::awaitable_operators;
   auto race =
       first_answer(stream, std::move(script), program) || watch_delay(host, stream, program);

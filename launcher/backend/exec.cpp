@@ -97,7 +97,7 @@ std::unique_ptr<ExecStream> unread(std::unique_ptr<ExecStream> stream, std::stri
   return std::make_unique<BegunStream>(std::move(stream), std::move(bytes));
 }
 
-awaitable<Result<Answer>> read_answer(ExecStream& stream, std::string prefix, std::string who) {
+awaitable<Result<FirstLine>> read_answer(ExecStream& stream, std::string prefix, std::string who) {
   std::string seen;
   std::array<char, 4096> piece{};
   for (;;) {
@@ -105,7 +105,7 @@ awaitable<Result<Answer>> read_answer(ExecStream& stream, std::string prefix, st
          at = seen.find(prefix, at + 1)) {
       const std::size_t end = seen.find('\n', at);
       if (end == std::string::npos || (at > 0 && seen[at - 1] != '\n')) continue;
-      Answer answer{seen.substr(at, end - at), seen.substr(end + 1)};
+      FirstLine answer{seen.substr(at, end - at), seen.substr(end + 1)};
       co_return std::move(answer);
     }
     if (seen.size() > kMaxNoise)

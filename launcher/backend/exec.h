@@ -73,13 +73,14 @@ io::awaitable<Result<std::unique_ptr<CommandStream>>> start_command(Exec& exec, 
                                                             const Host& host, std::string program);
 
 /// A line of a command's output, and the bytes that were read behind it.
-struct Answer {
+struct FirstLine {
   std::string line;
   std::string rest;
 };
 /// The first line that begins with `prefix`, after whatever start-up files print. `who`: the
 /// program whose output it is, for errors.
-io::awaitable<Result<Answer>> read_answer(ExecStream& stream, std::string prefix, std::string who);
+io::awaitable<Result<FirstLine>> read_answer(ExecStream& stream, std::string prefix,
+                                             std::string who);
 
 /// The stream with these bytes before all others.
 [[nodiscard]] std::unique_ptr<ExecStream> unread(std::unique_ptr<ExecStream> stream,

@@ -350,6 +350,11 @@ void complete_job(Mistake& mistake, Options& options, const io::Given& given,
   complete_launcher(mistake, options, given);
   if (!io::is_local(spec) && !has_hosts && !may_be_inside)
     refuse(mistake, "--launcher {} needs hosts: give -H FILE", to_text(spec.launcher));
+  if (!spec.fleet.empty() && !spec.elastic)
+    refuse(mistake, "--fleet needs --{}: otherwise nothing joins the job", kElastic);
+  if (!spec.fleet.empty() && io::is_local(spec))
+    refuse(mistake, "--fleet is for jobs on several machines: give -H FILE");
+  if (!spec.fleet.empty()) spec.fleet_folder = env.cwd;
   if (spec.dmlc_roles && spec.elastic)
     refuse(mistake, "--dmlc-roles and --{} do not go together: there is no kvstore server",
            kElastic);

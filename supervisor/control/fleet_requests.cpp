@@ -43,6 +43,14 @@ bool needs_holder(const io::JobSpec& spec, const Job& job, const Host& named) {
          node_of(host, spec.allocation) == nullptr;
 }
 
+bool has_member(const Membership& membership, const Host& host) {
+  return std::ranges::any_of(membership.workers_on(host), [&](WorkerId id) {
+    const Worker* worker = membership.find(id);
+    return worker &&
+           (worker->state == WorkerState::kMember || worker->state == WorkerState::kLeaving);
+  });
+}
+
 /// Of all that host_worker names, beyond --max-workers too; without places that were left.
 std::uint32_t wanted_by(const Membership& membership) {
   std::uint32_t sum = membership.wanted();
@@ -67,7 +75,9 @@ FleetRequests::FleetRequests(SupervisorContext& context)
       looks_(context.executor),
       over_(context.executor, io::asio::steady_timer::time_point::max()) {}
 
-void FleetRequests::resume() {
+void FleetRequests::begin(bool is_resumed) {
+  if (!context_.spec.fleet.empty()) return start();
+  if (!is_resumed) return;
   if (!context_.spec.elastic || io::is_local(context_.spec) || !io::in_path("squeue")) return;
   is_guess_ = std::ranges::none_of(context_.job->membership().hosts(), [this](const Host& host) {
     return needs_holder(context_.spec, *context_.job, host);
@@ -87,7 +97,10 @@ void FleetRequests::start() {
 awaitable<void> FleetRequests::keep() {
   launcher::ChildProgram program;
   program.path = (io::program_folder() / "dtfleet").string();
-  program.argv = {"dtfleet", "--job-dir", context_.spec.job_dir, "slurm"};
+  program.argv = {"dtfleet", "--job-dir", context_.spec.job_dir,
+                  context_.spec.fleet.empty() ? "slurm" : context_.spec.fleet};
+  if (!context_.spec.fleet_folder.empty())
+    program.argv.insert(program.argv.end(), {"--folder", context_.spec.fleet_folder});
   Duration delay = kFirstDelay;
   for (;;) {
     const Time begun = io::steady_now();
@@ -129,6 +142,11 @@ std::string FleetRequests::grow(const ControlAsk& ask) {
         "the job's hosts are all this machine: a job with -H, or inside of an allocation, can "
         "grow");
   if (lets_go_ || context_.job->ending()) return error_reply("the job is ending");
+  if (!is_slurm())
+    return error_reply(
+        fmt::format("the job's machines are those of --fleet {}: it alone says "
+                    "which there are (dtctl add HOST adds others)",
+                    spec.fleet));
   if (!io::in_path("squeue") || !io::in_path("srun"))
     return error_reply(
         "the job's supervisor has no squeue and srun in its PATH (Debian's package slurm-client)");
@@ -150,6 +168,7 @@ awaitable<std::string> FleetRequests::answer(ControlAsk ask) {
   if (ask.report) {
     const json report = json::parse(*ask.report, nullptr, false);
     if (report.is_object()) {
+      provider_ = report.value("provider", "");
       text_ = report.value("text", "");
       trouble_ = report.value("trouble", "");
       is_guess_ = is_guess_ && text_.empty();
@@ -162,7 +181,7 @@ awaitable<std::string> FleetRequests::answer(ControlAsk ask) {
   const Duration wait =
       from_seconds(std::clamp(ask.deadline_s.value_or(0), 0.0, seconds(kLongestAnswer)));
   const std::uint64_t number = co_await looks_.after(ask.from, wait);
-  may_rest_ = text_.empty() && trouble_.empty() && !lets_go_ &&
+  may_rest_ = is_slurm() && text_.empty() && trouble_.empty() && !lets_go_ &&
               io::steady_now() - grown_at_ > kUntilHolders;
   co_return wish(number);
 }
@@ -172,25 +191,30 @@ std::string FleetRequests::wish(std::uint64_t number) const {
   const Membership& membership = context_.job->membership();
   json hosts = json::object();
   const auto of = [&](const Host& host) -> json* {
-    if (!host.user.empty() || host.port != 0) return nullptr;
+    if (is_slurm() && (!host.user.empty() || host.port != 0)) return nullptr;
     json& entry = hosts[host.name];
     if (!entry.is_null()) return &entry;
     const auto& all = context_.job->hosts().all();
     const auto known = all.find(host);
+    const bool is_base = membership.base_count(host) > 0;
+    const bool is_held = !is_base && is_slurm() && needs_holder(spec, *context_.job, host);
     entry = {{"in_file", 0},
              {"empty", membership.empty_places(host)},
              {"is_running", membership.anyone_runs_on(host)},
+             {"is_member", has_member(membership, host)},
              {"is_given_up", known != all.end() && known->second.given_up},
+             {"is_linked", context_.job->hosts().is_heard(host)},
              {"is_leaving",
               context_.job->notices().of_hosts().contains(host) || membership.has_departed(host)},
-             {"needs_holder",
-              membership.base_count(host) == 0 && needs_holder(spec, *context_.job, host)}};
+             {"is_own", is_slurm() ? !is_held : is_base},
+             {"needs_machine", is_held}};
     return &entry;
   };
   std::uint32_t lines = 0;
   for (const HostSlots& line : membership.file()) {
     lines += line.slots;
-    if (json* entry = of(line.host)) (*entry)["in_file"] = line.slots;
+    json* entry = of(line.host);
+    if (entry) (*entry)["in_file"] = entry->value("in_file", 0U) + line.slots;
   }
   for (const auto& [id, worker] : membership.workers()) of(worker.host);
   json reply = order_facts(spec);
@@ -216,7 +240,7 @@ awaitable<void> FleetRequests::let_go() {
 
 std::optional<io::FleetStatus> FleetRequests::status() const {
   if (text_.empty() && trouble_.empty()) return std::nullopt;
-  return io::FleetStatus{text_, trouble_};
+  return io::FleetStatus{provider_, text_, trouble_};
 }
 
 }  // namespace dt::supervisor

@@ -1,6 +1,6 @@
-/// The supervisor's side of growth by a scheduler: keeps dtfleet, a process of its own, alive while
-/// there are holders (core/launch/holders.h), and answers what that asks. dtfleet decides; here is
-/// no state of it but what dtfleet reported last.
+/// The supervisor's side of a fleet: keeps dtfleet, a process of its own, alive while the job has
+/// --fleet or Slurm holds nodes for it (core/launch/holders.h), and answers what that asks. dtfleet
+/// decides; here is no state of it but what dtfleet reported last.
 #pragma once
 
 #include <optional>
@@ -20,9 +20,10 @@ class FleetRequests {
  public:
   explicit FleetRequests(SupervisorContext& context);
 
-  /// An earlier supervisor of this job may have had holders: dtfleet looks, and ends if there are
-  /// none. A queue that does not answer is trouble only for a job that has nodes of it.
-  void resume();
+  /// Starts dtfleet for a job with --fleet; otherwise where `is_resumed`: an earlier supervisor of
+  /// this job may have had holders. dtfleet looks, and ends if there are none. A queue that does
+  /// not answer is trouble only for a job that has nodes of it.
+  void begin(bool is_resumed);
   /// {"op":"grow"}: whether so many more workers may be asked for; starts dtfleet. The reply has
   /// what a holder needs to know.
   std::string grow(const ControlAsk& ask);
@@ -38,6 +39,9 @@ class FleetRequests {
   [[nodiscard]] std::optional<io::FleetStatus> status() const;
 
  private:
+  [[nodiscard]] bool is_slurm() const {
+    return context_.spec.fleet.empty() || context_.spec.fleet == "slurm";
+  }
   void start();
   io::awaitable<void> keep();
   [[nodiscard]] std::string wish(std::uint64_t number) const;
@@ -49,7 +53,8 @@ class FleetRequests {
   bool may_rest_ = false;        ///< dtfleet was allowed to end.
   bool is_guess_ = false;        ///< Nothing shows that the job has holders.
   Time grown_at_{};              ///< The last time dtfleet was asked for.
-  std::string text_;             ///< dtfleet's last report: "2 asked for, 1 pending (Priority)".
+  std::string provider_;         ///< dtfleet's last report: "Slurm".
+  std::string text_;             ///< And "2 asked for, 1 pending (Priority)".
   std::string trouble_;          ///< What keeps it from its work.
   io::asio::steady_timer over_;  ///< Cancelled when keep() ends.
 };

@@ -2,7 +2,7 @@
 
 #include "core/base/number.h"
 #include "core/files/hosts.h"
-#include "core/launch/holder_plan.h"
+#include "core/fleet/fleet_plan.h"
 #include "io/job/control_protocol.h"
 #include "io/log.h"
 #include "io/subprocess.h"
@@ -38,16 +38,16 @@ std::uint32_t count_of(const std::string& word, const char* command) {
 
 /// The job's holders. One whose host is in host_worker has joined, though its comment may not say
 /// so yet.
-io::awaitable<std::vector<Holder>> holders_now(const Connected& to, const SlurmQueue& queue) {
-  std::vector<Holder> holders = need(queue.list());
+io::awaitable<std::vector<Machine>> holders_now(const Connected& to, const SlurmQueue& queue) {
+  std::vector<Machine> holders = need(queue.list());
   const json status = json::parse(need_reply(co_await ask(to, "status")));
   const json& in_file = status.at("file").at("accepted");
-  for (Holder& holder : holders)
-    if (std::ranges::find(in_file, json(holder.node)) != in_file.end()) holder.is_joined = true;
+  for (Machine& holder : holders)
+    if (std::ranges::find(in_file, json(holder.host)) != in_file.end()) holder.mark = Mark::kAdded;
   co_return holders;
 }
 
-Holder without_keep(Holder holder) {
+Machine without_keep(Machine holder) {
   holder.kept.reset();
   return holder;
 }
@@ -76,8 +76,8 @@ io::awaitable<int> grow(Arguments args) {
   order.job = to.job.job;
   const SlurmQueue queue(order.job);
   std::uint32_t asked = 0;
-  for (const Holder& holder : co_await holders_now(to, queue))
-    if (!holder.is_joined && holder.state != HolderState::kEnding) asked += holder.slots;
+  for (const Machine& holder : co_await holders_now(to, queue))
+    if (holder.mark == Mark::kNone && holder.state != MachineState::kEnding) asked += holder.slots;
   json request{{"slots", std::uint64_t{nodes} * order.slots},
                {"asked", asked},
                {"control", io::kControlVersion}};
@@ -106,30 +106,30 @@ io::awaitable<int> shrink(Arguments args) {
   need_slurm("shrink", "scancel");
   const Connected to = need(co_await connect(args), kExitNoJob);
   const SlurmQueue queue(to.job.job);
-  const std::vector<Holder> holders = co_await holders_now(to, queue);
+  const std::vector<Machine> holders = co_await holders_now(to, queue);
   if (!is_count) {
     bool is_held = false;
-    for (const Holder& holder : holders) {
-      if (holder.node != word || holder.state != HolderState::kRunning) continue;
+    for (const Machine& holder : holders) {
+      if (holder.host != word || holder.state != MachineState::kReady) continue;
       is_held = true;
-      if (holder.is_joined) need(queue.mark(without_keep(holder)));
+      if (holder.mark != Mark::kNone) need(queue.mark(without_keep(holder)));
     }
     co_await let_host_go(to, word);  // of a host of the initial launch the supervisor says why not
     if (!is_held) fmt::print("no Slurm job of dtctl grow holds {}\n", io::printable(word));
     co_return kExitOk;
   }
-  const std::vector<Holder> chosen = newest_holders(holders, count);
-  for (const Holder& holder : chosen) {
-    if (holder.state == HolderState::kPending) {
+  const std::vector<Machine> chosen = newest_machines(holders, count);
+  for (const Machine& holder : chosen) {
+    if (holder.state == MachineState::kPending) {
       need(queue.cancel_pending(holder.id));
       fmt::print("Slurm job {} is taken out of the queue\n", holder.id);
-    } else if (holder.is_joined) {
+    } else if (holder.mark != Mark::kNone) {
       // A dtfleet that was killed before it could would take the node for a new one.
       need(queue.mark(without_keep(holder)));
-      co_await let_host_go(to, holder.node);
+      co_await let_host_go(to, holder.host);
     } else {
       need(queue.cancel(holder.id));
-      fmt::print("Slurm job {} ({}) is given back\n", holder.id, io::printable(holder.node));
+      fmt::print("Slurm job {} ({}) is given back\n", holder.id, io::printable(holder.host));
     }
   }
   if (chosen.size() < count)

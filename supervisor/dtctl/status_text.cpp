@@ -321,7 +321,8 @@ std::string journal(const io::JournalStatus& said) {
 /// The nodes that dtctl grow has asked for.
 std::string fleet(const io::Status& status) {
   if (!status.fleet) return "";
-  return fmt::format("nodes of Slurm: {}{}\n", shown(status.fleet->text),
+  return fmt::format("{} of {}: {}{}\n", status.fleet->provider == "Slurm" ? "nodes" : "machines",
+                     shown(status.fleet->provider), shown(status.fleet->text),
                      status.fleet->trouble.empty() ? "" : "; " + status.fleet->trouble);
 }
 

@@ -8,9 +8,13 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "io/clock.h"
 #include "io/fd.h"
 #include "io/job/control_protocol.h"
 #include "io/job/job_pointer.h"
+#include "supervisor/fleet/command_provider.h"
+#include "supervisor/fleet/program_provider.h"
+#include "supervisor/fleet/slurm_provider.h"
 
 namespace dt::supervisor {
 
@@ -22,31 +26,9 @@ namespace {
 
 constexpr Duration kAtOnce = 0s;
 constexpr Duration kSoon = 1s;
-/// A queue may take hours: Slurm is asked more and more seldom, and often again when something has
-/// changed.
-constexpr Duration kSeldom = 20s;
+/// The provider is asked more and more seldom, and often again when something has changed.
 constexpr double kSlower = 1.5;
-/// A replacement waits this many seconds for an agent: at --max-workers its host joins only after
-/// the old host has left.
-constexpr std::uint32_t kReplacementWaits = 900;
 constexpr int kTries = 5;  ///< To give everything back at the end.
-
-std::string what(const Holder& holder) {
-  return holder.node.empty() ? fmt::format("Slurm job {}", holder.id)
-                             : fmt::format("Slurm job {} ({})", holder.id, holder.node);
-}
-
-/// Kept holders of the previous poll that are missing in the queue now.
-std::vector<Holder> kept_and_gone(const std::vector<Holder>& before,
-                                  const std::vector<Holder>& now) {
-  std::vector<Holder> gone;
-  for (const Holder& holder : before) {
-    if (!holder.kept || std::ranges::find(now, holder.id, &Holder::id) != now.end()) continue;
-    gone.push_back(holder);
-    gone.back().state = HolderState::kEnding;
-  }
-  return gone;
-}
 
 /// Holds the job for this dtfleet, as long as the descriptor is open: two would ask for two
 /// replacements of one node.
@@ -64,14 +46,30 @@ Result<io::Fd> only_one(const io::JobPointer& job) {
 }
 
 JobHost host_from(const json& value) {
-  JobHost host;
-  host.in_file = value.value("in_file", 0U);
-  host.empty = value.value("empty", 0U);
-  host.is_running = value.value("is_running", false);
-  host.is_given_up = value.value("is_given_up", false);
-  host.is_leaving = value.value("is_leaving", false);
-  host.needs_holder = value.value("needs_holder", false);
-  return host;
+  const auto is = [&value](const char* key) { return value.value(key, false); };
+  return {.in_file = value.value("in_file", 0U),
+          .empty = value.value("empty", 0U),
+          .is_running = is("is_running"),
+          .is_member = is("is_member"),
+          .is_given_up = is("is_given_up"),
+          .is_linked = is("is_linked"),
+          .is_leaving = is("is_leaving"),
+          .is_own = is("is_own"),
+          .needs_machine = is("needs_machine")};
+}
+
+/// Of an action that names a machine.
+template <class Action>
+std::string id_of(const Action& action) {
+  if constexpr (requires { action.id; })
+    return action.id;
+  else
+    return {};
+}
+
+/// A file that names machines says of which hosts they are.
+void know(JobWish& wish, const MarksFile& marks) {
+  for (auto& [name, host] : wish.hosts) host.needs_machine = !host.is_own && marks.knows_host(name);
 }
 
 }  // namespace
@@ -107,6 +105,31 @@ awaitable<Result<void>> FleetRun::run() {
   const auto lock = only_one(*at_start);
   if (!lock) co_return tl::unexpected(lock.error());
   job_ = at_start->job;
+  const auto executor = co_await io::asio::this_coro::executor;
+  switch (word_.kind) {
+    case FleetWord::Kind::kSlurm:
+      provider_ = std::make_unique<SlurmProvider>(job_);
+      break;
+    case FleetWord::Kind::kCommand:
+      provider_ = std::make_unique<CommandProvider>(word_.words, folder_);
+      break;
+    case FleetWord::Kind::kProgram:
+      provider_ = std::make_unique<ProgramProvider>(executor, word_.words, folder_, job_);
+      break;
+  }
+  memory_ = std::make_unique<FleetMemory>(provider_->rules());
+  if (provider_->needs_marks_file()) {
+    auto marks = MarksFile::open(job_dir_, job_);
+    if (!marks) co_return tl::unexpected(marks.error());
+    marks_ = std::move(*marks);
+    if (!marks_->loss().empty()) tell(marks_->loss());
+  }
+  auto served = co_await serve();
+  co_await provider_->stop();
+  co_return served;
+}
+
+awaitable<Result<void>> FleetRun::serve() {
   Duration wait{};
   for (int failures = 0;;) {
     auto looked = co_await look(wait);
@@ -116,70 +139,88 @@ awaitable<Result<void>> FleetRun::run() {
       const auto pointer = io::read_job_pointer(job_dir_);
       if (!pointer) co_return tl::unexpected(pointer.error());
       const bool is_over = pointer->ended || pointer->job != job_;
-      if (is_over && (give_all_back() || ++failures == kTries)) co_return Result<void>();
+      if (is_over && (co_await provider_->give_all_back() || ++failures == kTries))
+        co_return Result<void>();
     }
-    wait = is_changed_ || wait < kSoon
-               ? kSoon
-               : std::min<Duration>(std::chrono::duration_cast<Duration>(wait * kSlower), kSeldom);
+    const auto slower = std::chrono::duration_cast<Duration>(wait * kSlower);
+    wait = is_changed_ || wait < kSoon ? kSoon : std::min(slower, provider_->longest_pause());
     if (!looked) co_await io::sleep_for(wait);
   }
 }
 
+awaitable<Result<void>> FleetRun::connect() {
+  if (client_) co_return Result<void>();
+  const auto pointer = io::read_job_pointer(job_dir_);
+  if (!pointer) co_return tl::unexpected(pointer.error());
+  if (pointer->ended || pointer->job != job_)
+    co_return fail(ErrorKind::kUnavailable, "the job has ended");
+  auto client = co_await io::ControlClient::connect(pointer->socket);
+  if (!client) co_return tl::unexpected(client.error());
+  client_ = std::move(*client);
+  seen_ = 0;
+  co_return Result<void>();
+}
+
 awaitable<Result<bool>> FleetRun::look(Duration wait) {
   is_changed_ = false;
-  if (!client_) {
-    const auto pointer = io::read_job_pointer(job_dir_);
-    if (!pointer) co_return tl::unexpected(pointer.error());
-    if (pointer->ended || pointer->job != job_)
-      co_return fail(ErrorKind::kUnavailable, "the job has ended");
-    auto client = co_await io::ControlClient::connect(pointer->socket);
-    if (!client) co_return tl::unexpected(client.error());
-    client_ = std::move(*client);
-    seen_ = 0;
-  }
-  const auto waited = co_await ask_wish(wait);
+  if (const auto connected = co_await connect(); !connected)
+    co_return tl::unexpected(connected.error());
+  const auto waited = co_await next_wish(wait);
   if (!waited) co_return tl::unexpected(waited.error());
   if (waited->number != std::exchange(seen_, waited->number)) is_changed_ = true;
   if (waited->may_rest) co_return true;
-  auto listed = SlurmQueue(job_).list();
+  if (waited->job.lets_go && !provider_->rules().returns_at_end) co_return true;
+  std::vector<Machine> known;
+  if (marks_) known = marks_->known();
+  auto listed = co_await provider_->list(std::move(known));
   trouble_ = listed ? std::string() : listed.error().message;
-  // The job ends, and Slurm has not once shown its queue: there may be none to wait for.
+  // The job ends, and the provider has not once shown its machines: there may be none to wait for.
   if (!listed) co_return waited->job.lets_go && !has_listed_;
   has_listed_ = true;
-  if (*listed != holders_) is_changed_ = true;
-  for (const Holder& holder : kept_and_gone(holders_, *listed)) gone_.push_back(holder);
-  holders_ = std::move(*listed);
-  // Slurm changes no comment of a job that ends.
-  for (Holder& holder : holders_)
-    if (replaced_.contains(holder.id)) holder.kept.reset();
-  // The wish is to be newer than the list: a host that is in it was added for a holder of the list.
-  const auto wish = co_await ask_wish(kAtOnce);
+  // The wish is to be newer than the list: a host that is in it was added for a machine of the
+  // list.
+  auto wish = co_await ask_wish(kAtOnce);
   if (!wish) co_return tl::unexpected(wish.error());
-  std::erase_if(gone_, [&](const Holder& holder) {
-    const auto host = wish->job.hosts.find(holder.node);
-    return host == wish->job.hosts.end() || !host->second.is_leaving;
-  });
-  std::vector<Holder> all = holders_;
-  all.insert(all.end(), gone_.begin(), gone_.end());
-  HolderPlan plan = plan_holders(all, wish->job, unheld_);
-  unheld_ = std::move(plan.unheld);
-  for (HolderAction& action : plan.actions) {
-    const auto done = co_await act(std::move(action), wish->order);
-    if (!done && done.error().kind == ErrorKind::kClosed) co_return tl::unexpected(done.error());
-    if (done)
-      is_changed_ = true;
-    else
-      trouble_ = done.error().message;
+  if (marks_) {
+    marks_->apply(*listed);
+    know(wish->job, *marks_);
   }
-  std::erase_if(gone_, [this](const Holder& holder) { return replaced_.contains(holder.id); });
-  if (!wish->job.lets_go) co_return false;
-  const bool is_empty = std::ranges::all_of(
-      holders_, [](const Holder& holder) { return holder.state == HolderState::kEnding; });
-  co_return is_empty;
+  const auto actions = memory_->look(std::move(*listed), wish->job);
+  if (memory_->is_changed()) is_changed_ = true;
+  for (const FleetAction& action : actions) {
+    if (!memory_->is_due(action)) continue;
+    const auto done = co_await act(action, *wish);
+    if (!done && done.error().kind == ErrorKind::kClosed) co_return tl::unexpected(done.error());
+    if (done) {
+      is_changed_ = true;
+      memory_->note_done(action);
+    } else {
+      trouble_ = done.error().message;
+      memory_->note_failed(action);
+    }
+  }
+  const bool is_empty = std::ranges::all_of(memory_->machines(), [](const Machine& machine) {
+    return machine.state == MachineState::kEnding;
+  });
+  co_return wish->job.lets_go&& is_empty;
+}
+
+awaitable<Result<FleetWish>> FleetRun::next_wish(Duration wait) {
+  const bool has_hints = provider_->hints() != Provider::Hints::kNever;
+  for (;;) {
+    const Duration slice = has_hints ? std::min(wait, kSoon) : wait;
+    auto wish = co_await ask_wish(slice);
+    wait -= slice;
+    const bool is_news = !wish || wish->number != seen_ || wish->may_rest;
+    if (is_news || wait <= Duration{} || provider_->hints() == Provider::Hints::kNew)
+      co_return wish;
+  }
 }
 
 awaitable<Result<FleetWish>> FleetRun::ask_wish(Duration wait) {
-  json report{{"text", holders_for_people(holders_)}, {"trouble", trouble_}};
+  json report{{"provider", provider_->name()},
+              {"text", provider_->text(memory_->machines())},
+              {"trouble", trouble_}};
   report["news"] = std::exchange(news_, {});
   json request{{"op", "fleet"},
                {"report", report.dump(-1, ' ', false, json::error_handler_t::replace)}};
@@ -192,13 +233,18 @@ awaitable<Result<FleetWish>> FleetRun::ask_wish(Duration wait) {
   co_return parse_wish(*reply);
 }
 
-awaitable<Result<void>> FleetRun::request(std::string op, std::string host, std::uint32_t slots) {
-  const json ask{{"op", op},
-                 {"host", host},
-                 {"slots", slots},
-                 {"unless_there", true},
-                 {"control", io::kControlVersion}};
-  const auto reply = co_await client_->ask(ask.dump());
+awaitable<Result<void>> FleetRun::request(std::string op, std::string host, std::uint32_t slots,
+                                          std::optional<double> deadline) {
+  json ask{{"op", op},
+           {"host", host},
+           {"slots", slots},
+           {"unless_there", true},
+           {"why", provider_->name() + " takes it away"},
+           {"control", io::kControlVersion}};
+  if (deadline)
+    ask["deadline_s"] = std::max(0.0, *deadline - static_cast<double>(io::wall_now()) / 1e9);
+  const auto reply =
+      co_await client_->ask(ask.dump(-1, ' ', false, json::error_handler_t::replace));
   if (!reply) co_return tl::unexpected(reply.error());
   const json answer = json::parse(*reply, nullptr, false);
   if (!answer.is_object() || !answer.value("ok", false))
@@ -207,72 +253,29 @@ awaitable<Result<void>> FleetRun::request(std::string op, std::string host, std:
   co_return Result<void>();
 }
 
-Result<void> FleetRun::replace(const Holder& taken, HolderOrder order) {
-  order.job = job_;
-  order.slots = taken.slots;
-  order.words = *taken.kept;
-  order.is_kept = true;
-  order.lonely_s = kReplacementWaits;
-  order.replaces = taken.id;
-  const auto id = SlurmQueue(job_).submit(order);
-  if (!id) return tl::unexpected(id.error());
-  news_.push_back(
-      fmt::format("{} is taken away: Slurm job {} asks for another node", what(taken), *id));
-  return {};
-}
-
-Result<void> FleetRun::act_in_queue(const HolderAction& action, HolderOrder order) {
-  const SlurmQueue queue(job_);
-  const auto holder_of = [this](std::uint32_t id) {
-    const auto listed = std::ranges::find(holders_, id, &Holder::id);
-    return listed != holders_.end() ? *listed : *std::ranges::find(gone_, id, &Holder::id);
-  };
-  if (const auto* mark = std::get_if<MarkJoined>(&action)) {
-    Holder holder = holder_of(mark->id);
-    holder.is_joined = true;
-    return queue.mark(holder);
-  }
-  if (const auto* lost = std::get_if<ReplaceHolder>(&action)) {
-    Holder holder = holder_of(lost->id);
-    if (!lost->is_asked_for)
-      if (auto asked = replace(holder, std::move(order)); !asked) return asked;
-    replaced_.insert(holder.id);
-    holder.kept.reset();
-    return holder.state == HolderState::kEnding ? Result<void>() : queue.mark(holder);
-  }
-  const auto& cancel = std::get<CancelHolder>(action);
-  Holder holder = holder_of(cancel.id);
-  if (std::exchange(holder.kept, std::nullopt))
-    if (auto marked = queue.mark(holder); !marked) return marked;
-  auto cancelled = queue.cancel(cancel.id);
-  if (cancelled) news_.push_back(fmt::format("{} is given back: {}", what(holder), cancel.why));
-  return cancelled;
-}
-
-awaitable<Result<void>> FleetRun::act(HolderAction action, HolderOrder order) {
+awaitable<Result<void>> FleetRun::act(FleetAction action, const FleetWish& wish) {
+  const std::string name = provider_->name();
+  Machine machine;
+  Result<void> done;
   if (const auto* add = std::get_if<AddHost>(&action)) {
-    auto added = co_await request("add", fmt::format("{} via=slurm", add->node), add->slots);
-    if (added) news_.push_back(fmt::format("Slurm has given {}: it is added", add->node));
-    co_return std::move(added);
+    done = co_await request("add", provider_->line_of(add->host), add->slots);
+    if (done) tell(fmt::format("{} has {}: it is added", name, add->host));
+  } else if (const auto* leave = std::get_if<Leave>(&action)) {
+    done = co_await request("leave", leave->host, 1, leave->deadline);
+    if (done) tell(fmt::format("{} takes {} away: its workers leave", name, leave->host));
+  } else if (const auto* drop = std::get_if<DropHost>(&action)) {
+    done = co_await request("remove", drop->host, 1);
+    if (done)
+      tell(fmt::format("{} has {} no more: its lines are taken out of host_worker", name,
+                       drop->host));
+  } else {
+    machine = memory_->machine(std::visit([](const auto& what) { return id_of(what); }, action));
+    auto news = co_await provider_->act(action, machine, wish.order);
+    if (!news) co_return tl::unexpected(news.error());
+    if (!news->empty()) tell(std::move(*news));
   }
-  if (const auto* drop = std::get_if<DropHost>(&action)) {
-    auto removed = co_await request("remove", drop->node, 1);
-    if (removed)
-      news_.push_back(
-          fmt::format("Slurm has {} no more: its lines are taken out of host_worker", drop->node));
-    co_return std::move(removed);
-  }
-  co_return act_in_queue(action, std::move(order));
-}
-
-Result<void> FleetRun::give_all_back() {
-  const SlurmQueue queue(job_);
-  const auto holders = queue.list();
-  if (!holders) return tl::unexpected(holders.error());
-  Result<void> all;
-  for (const Holder& holder : *holders)
-    if (auto done = queue.cancel(holder.id); !done) all = std::move(done);
-  return all;
+  if (done && marks_) done = marks_->note_done(action, std::move(machine));
+  co_return done;
 }
 
 }  // namespace dt::supervisor

@@ -1,18 +1,20 @@
-/// dtfleet's work for one job: again and again it looks at Slurm's queue and at what the job
-/// wishes, and does what plan_holders() (core/launch/holder_plan.h) says. A restarted dtfleet
-/// works from both; it forgets only kept holders that had left the queue already.
+/// dtfleet's work for one job: again and again it looks at the machines that a provider has and at
+/// what the job wishes, and does what FleetMemory (core/fleet/fleet_memory.h) says. A restarted
+/// dtfleet works from both; it forgets only kept holders that had left Slurm's queue already.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <set>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "core/launch/holder_plan.h"
+#include "core/fleet/fleet_memory.h"
+#include "core/fleet/fleet_word.h"
 #include "io/asio.h"
 #include "io/job/control_client.h"
-#include "supervisor/fleet/slurm_queue.h"
+#include "supervisor/fleet/marks_file.h"
+#include "supervisor/fleet/provider.h"
 
 namespace dt::supervisor {
 
@@ -27,35 +29,41 @@ struct FleetWish {
 
 class FleetRun {
  public:
-  explicit FleetRun(std::string job_dir) : job_dir_(std::move(job_dir)) {}
+  /// `folder`: where a provider's program runs.
+  FleetRun(std::string job_dir, FleetWord provider, std::string folder)
+      : job_dir_(std::move(job_dir)), word_(std::move(provider)), folder_(std::move(folder)) {}
 
-  /// Until the job has ended and all holders are given back, or it has none: 0. An error: no job is
-  /// there.
+  /// Until the job has ended and all that must go back has, or there is nothing to look after: 0.
+  /// An error: no job is there.
   io::awaitable<Result<void>> run();
 
  private:
   /// One look, `wait` after the one before at the latest; whether it was the last one.
   io::awaitable<Result<bool>> look(Duration wait);
+  io::awaitable<Result<void>> serve();
+  io::awaitable<Result<void>> connect();
+  /// ask_wish(), which also ends when the provider has something new.
+  io::awaitable<Result<FleetWish>> next_wish(Duration wait);
   io::awaitable<Result<FleetWish>> ask_wish(Duration wait);
-  io::awaitable<Result<void>> act(HolderAction action, HolderOrder order);
-  Result<void> act_in_queue(const HolderAction& action, HolderOrder order);
-  /// Asks for a holder in the place of `taken`, whose node Slurm takes.
-  Result<void> replace(const Holder& taken, HolderOrder order);
-  io::awaitable<Result<void>> request(std::string op, std::string host, std::uint32_t slots);
-  Result<void> give_all_back();
+  io::awaitable<Result<void>> act(FleetAction action, const FleetWish& wish);
+  /// The job's own part: host_worker, notices.
+  io::awaitable<Result<void>> request(std::string op, std::string host, std::uint32_t slots,
+                                      std::optional<double> deadline = std::nullopt);
+  void tell(std::string news) { news_.push_back(std::move(news)); }
 
   std::string job_dir_;
+  FleetWord word_;
+  std::string folder_;
   std::string job_;
+  std::unique_ptr<Provider> provider_;
+  std::optional<MarksFile> marks_;
+  std::unique_ptr<FleetMemory> memory_;
   std::unique_ptr<io::ControlClient> client_;
-  std::uint64_t seen_ = 0;       ///< FleetWish::number
-  std::vector<Holder> holders_;  ///< Slurm's queue at the last poll.
-  bool has_listed_ = false;      ///< Slurm has shown its queue.
-  std::vector<Holder> gone_;     ///< Kept holders that left the queue and have no replacement yet.
-  std::set<std::uint32_t> replaced_;  ///< Holders for which a replacement was submitted.
-  std::vector<std::string> unheld_;   ///< HolderPlan::unheld
-  std::vector<std::string> news_;     ///< For the job's events.
-  std::string trouble_;               ///< What keeps it from its work.
-  bool is_changed_ = false;           ///< The last look found or did something.
+  std::uint64_t seen_ = 0;         ///< FleetWish::number
+  bool has_listed_ = false;        ///< The provider has shown its machines.
+  std::vector<std::string> news_;  ///< For the job's events.
+  std::string trouble_;            ///< What keeps it from its work.
+  bool is_changed_ = false;        ///< The last look found or did something.
 };
 
 }  // namespace dt::supervisor

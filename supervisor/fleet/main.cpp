@@ -17,19 +17,28 @@ namespace {
 using namespace dt;
 
 constexpr const char* kHelp =
-    "Usage: dtfleet [--job-dir DIR] slurm\n"
+    "Usage: dtfleet [--job-dir DIR] [--folder DIR] PROVIDER\n"
     "\n"
-    "Adds the nodes to a job that `dtctl grow` has asked Slurm for, as they come, and\n"
-    "gives them back when the job wants them no more. The job's supervisor starts it;\n"
-    "killed, it is started again and goes on: all that it knows is in Slurm's queue\n"
-    "and in the job.\n";
+    "Adds the machines to a job that a provider has for it, as they come, and takes\n"
+    "out those that go. The job's supervisor starts it; killed, it is started again\n"
+    "and goes on: all that it knows is at the provider and in the job.\n"
+    "\n"
+    "  slurm            the nodes that `dtctl grow` has asked Slurm for; they are\n"
+    "                   given back when the job wants them no more\n"
+    "  command:PROGRAM  what the program prints each 5 s: HOST or HOST:SLOTS a line,\n"
+    "                   and leave=SECONDS behind a host that goes away\n"
+    "  ./PROGRAM        a path with a / in it: a program that speaks the protocol of\n"
+    "                   provider.md (in dtlaunch's documents)\n";
 
-io::Flags flags_of(std::string& job_dir) {
+io::Flags flags_of(std::string& job_dir, std::string& folder) {
   // clang-format off
   return {{"Options", {
       {.name = "job-dir", .value = "DIR", .to = &job_dir,
        .help = "the job's folder (the present one)",
        .manual = "The job's folder; by default the present one."},
+      {.name = "folder", .value = "DIR", .to = &folder,
+       .help = "where a program runs (the present one)",
+       .manual = "Where a provider's program runs; by default the present folder."},
       {.name = "version", .help = "print the version"},
       {.name = "help", .letter = 'h', .help = "print this help",
        .manual = "Print the options."},
@@ -37,9 +46,12 @@ io::Flags flags_of(std::string& job_dir) {
   // clang-format on
 }
 
-int run(const std::string& job_dir) {
+int run(const std::string& job_dir, const FleetWord& provider, const std::string& folder) {
   io::asio::io_context context(1);
-  supervisor::FleetRun fleet(std::filesystem::absolute(job_dir).lexically_normal().string());
+  const auto whole = [](const std::string& path) {
+    return std::filesystem::absolute(path).lexically_normal().string();
+  };
+  supervisor::FleetRun fleet(whole(job_dir), provider, whole(folder));
   auto ended = io::asio::co_spawn(context, fleet.run(), io::asio::use_future);
   context.run();
   const Result<void> result = ended.get();
@@ -54,7 +66,8 @@ int main(int argc, char** argv) {
   ::signal(SIGPIPE, SIG_IGN);  // a supervisor that has ended shows as an error of the write
   if (io::is_in_allocation()) io::ignore_notices();
   std::string job_dir = ".";
-  const io::Flags flags = flags_of(job_dir);
+  std::string folder = ".";
+  const io::Flags flags = flags_of(job_dir, folder);
   const io::Program program{.name = "dtfleet",
                             .version = version_text("dtfleet"),
                             .usage = kHelp,
@@ -63,16 +76,19 @@ int main(int argc, char** argv) {
   if (!given) return io::refuse(program, given.error());
   if (const auto text = io::answer(program, flags, *given))
     return std::fputs(text->c_str(), stdout) < 0;
-  if (given->words != io::Words{"slurm"}) {
-    const std::string why =
-        given->words.empty()
-            ? "the scheduler is missing: dtfleet [--job-dir DIR] slurm"
-            : fmt::format("{}: slurm is the only scheduler that it knows",
-                          io::printable(fmt::format("{}", fmt::join(given->words, " "))));
-    return io::refuse(program, {ErrorKind::kInvalid, why});
-  }
+  if (given->words.size() != 1)
+    return io::refuse(
+        program,
+        {ErrorKind::kInvalid, given->words.empty()
+                                  ? "the provider is missing: dtfleet [--job-dir DIR] slurm"
+                                  : "one provider was expected: put a program's words in quotes"});
+  const auto provider = parse_fleet(given->words[0]);
+  if (!provider)
+    return io::refuse(
+        program, {ErrorKind::kInvalid,
+                  fmt::format("{}: {}", io::printable(given->words[0]), provider.error().message)});
   try {
-    return run(job_dir);
+    return run(job_dir, *provider, folder);
   } catch (const std::exception& e) {
     std::fputs(fmt::format("dtfleet: {}\n", e.what()).c_str(), stderr);
     return kExitFailure;

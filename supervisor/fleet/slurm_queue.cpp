@@ -19,7 +19,7 @@ Result<void> done(const Result<std::string>& answer) {
 
 }  // namespace
 
-Result<std::vector<Holder>> SlurmQueue::list() const {
+Result<std::vector<Machine>> SlurmQueue::list() const {
   const auto text = ask("squeue", list_holders_words(job_));
   if (!text) return tl::unexpected(text.error());
   return parse_holders(*text, job_);
@@ -32,17 +32,17 @@ Result<std::string> SlurmQueue::submit(const HolderOrder& order) const {
   return text->substr(0, text->find_first_of(";\n"));
 }
 
-Result<void> SlurmQueue::mark(const Holder& holder) const {
+Result<void> SlurmQueue::mark(const Machine& holder) const {
   return done(ask("scontrol", {"update", fmt::format("JobId={}", holder.id),
                                "Comment=" + holder_comment(job_, holder)}));
 }
 
-Result<void> SlurmQueue::cancel(std::uint32_t id) const {
-  return done(ask("scancel", {"--quiet", fmt::to_string(id)}));
+Result<void> SlurmQueue::cancel(const std::string& id) const {
+  return done(ask("scancel", {"--quiet", id}));
 }
 
-Result<void> SlurmQueue::cancel_pending(std::uint32_t id) const {
-  return done(ask("scancel", {"--quiet", "--state=PENDING", fmt::to_string(id)}));
+Result<void> SlurmQueue::cancel_pending(const std::string& id) const {
+  return done(ask("scancel", {"--quiet", "--state=PENDING", id}));
 }
 
 }  // namespace dt::supervisor

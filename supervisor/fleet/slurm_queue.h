@@ -15,15 +15,15 @@ class SlurmQueue {
  public:
   explicit SlurmQueue(std::string job) : job_(std::move(job)) {}
 
-  [[nodiscard]] Result<std::vector<Holder>> list() const;
+  [[nodiscard]] Result<std::vector<Machine>> list() const;
   /// One more holder; its number.
   [[nodiscard]] Result<std::string> submit(const HolderOrder& order) const;
   /// Gives the holder its comment.
-  [[nodiscard]] Result<void> mark(const Holder& holder) const;
+  [[nodiscard]] Result<void> mark(const Machine& holder) const;
   /// A holder that is gone already is no error.
-  [[nodiscard]] Result<void> cancel(std::uint32_t id) const;
+  [[nodiscard]] Result<void> cancel(const std::string& id) const;
   /// The same, only if it does not run yet.
-  [[nodiscard]] Result<void> cancel_pending(std::uint32_t id) const;
+  [[nodiscard]] Result<void> cancel_pending(const std::string& id) const;
 
  private:
   std::string job_;

@@ -140,7 +140,7 @@ dtctl stop --force >/dev/null
 cd "$T/faults"
 port=$(dtctl status --json | sed -E 's/.*"port":([0-9]+).*/\1/')
 echo 'a stranger, who says more than a greeting has' >"/dev/tcp/127.0.0.1/$port"
-python3 "$T/ask.py" '{"op":"fleet","report":"{\"text\":\"1 asked for\"}"}' >/dev/null
+python3 "$T/ask.py" '{"op":"fleet","report":"{\"provider\":\"Slurm\",\"text\":\"1 asked for\"}"}' >/dev/null
 with '.balance!=null' '.gpus[index=1].busy_percent=93' '.kept_out.length>0' '.fleet!=null' 'checkpoint>=1'
 kill -STOP "$(pid_of workers 0)" "$(pid_of workers 1)"
 kill -KILL "$(pids_of servers)"

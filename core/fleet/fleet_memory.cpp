@@ -1,0 +1,68 @@
+#include "core/fleet/fleet_memory.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace dt {
+namespace {
+
+bool has(const std::vector<Machine>& machines, const std::string& id) {
+  return std::ranges::find(machines, id, &Machine::id) != machines.end();
+}
+
+}  // namespace
+
+std::vector<FleetAction> FleetMemory::look(std::vector<Machine> listed, const JobWish& wish) {
+  for (const Machine& before : machines_) {
+    if (!before.kept || before.mark == Mark::kNone || has(listed, before.id)) continue;
+    gone_.push_back(before);
+    gone_.back().state = MachineState::kEnding;
+  }
+  for (Machine& machine : listed) {
+    // Not every provider can change what it keeps of a machine that ends.
+    if (replaced_.contains(machine.id)) machine.kept.reset();
+    const auto mark = marks_.find(machine.id);
+    if (mark != marks_.end()) machine.mark = std::max(machine.mark, mark->second);
+  }
+  is_changed_ = listed != machines_;
+  machines_ = std::move(listed);
+  for (const Machine& machine : machines_)
+    if (!machine.replaces.empty()) replaced_.insert(machine.replaces);
+  std::erase_if(gone_, [&](const Machine& machine) {
+    const auto host = wish.hosts.find(machine.host);
+    return host == wish.hosts.end() || !host->second.is_leaving || replaced_.contains(machine.id) ||
+           has(machines_, machine.id);
+  });
+  failed_.clear();
+  std::vector<Machine> all = machines_;
+  all.insert(all.end(), gone_.begin(), gone_.end());
+  FleetPlan plan = plan_fleet(all, wish, rules_, missing_);
+  missing_ = std::move(plan.missing);
+  std::erase_if(plan.actions, [this](const FleetAction& action) {
+    const auto* confirm = std::get_if<Confirm>(&action);
+    return confirm && confirmed_.contains(confirm->id);
+  });
+  return std::move(plan.actions);
+}
+
+void FleetMemory::note_done(const FleetAction& action) {
+  if (const auto* replace = std::get_if<Replace>(&action)) replaced_.insert(replace->id);
+  if (const auto* confirm = std::get_if<Confirm>(&action)) confirmed_.insert(confirm->id);
+  if (const auto* set = std::get_if<SetMark>(&action)) marks_[set->id] = set->mark;
+}
+
+void FleetMemory::note_failed(const FleetAction& action) {
+  if (const auto* add = std::get_if<AddHost>(&action)) failed_.insert(add->id);
+}
+
+bool FleetMemory::is_due(const FleetAction& action) const {
+  const auto* set = std::get_if<SetMark>(&action);
+  return !set || !failed_.contains(set->id);
+}
+
+const Machine& FleetMemory::machine(const std::string& id) const {
+  const auto listed = std::ranges::find(machines_, id, &Machine::id);
+  return listed != machines_.end() ? *listed : *std::ranges::find(gone_, id, &Machine::id);
+}
+
+}  // namespace dt

@@ -1,0 +1,52 @@
+/// Who has the machines of a job's fleet: Slurm's queue, a script, a cloud by a program of its own.
+/// A provider says what there is and does what it is told; which of it is to be done is
+/// FleetMemory's (core/fleet).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/base/time.h"
+#include "core/fleet/fleet_plan.h"
+#include "core/launch/holders.h"
+#include "io/asio.h"
+
+namespace dt::supervisor {
+
+/// One thread.
+class Provider {
+ public:
+  virtual ~Provider() = default;
+
+  [[nodiscard]] virtual std::string name() const = 0;  ///< In sentences: "Slurm".
+  [[nodiscard]] virtual FleetRules rules() const = 0;
+  /// What was done with a machine is in the job's marks file (marks_file.h), too.
+  [[nodiscard]] virtual bool needs_marks_file() const { return true; }
+  /// The machine's line in host_worker.
+  [[nodiscard]] virtual std::string line_of(const std::string& host) const { return host; }
+  /// At most so long after a list the next one begins.
+  [[nodiscard]] virtual Duration longest_pause() const = 0;
+
+  /// What status says of them; empty: nothing.
+  [[nodiscard]] virtual std::string text(const std::vector<Machine>& machines) const {
+    return machines_for_people(machines);
+  }
+
+  /// Whether it says by itself that something has changed, and has since the last list.
+  enum class Hints { kNever, kNone, kNew };
+  [[nodiscard]] virtual Hints hints() const { return Hints::kNever; }
+
+  /// Every machine of the job, or an error: then nothing is known. `known`: the marks file's.
+  virtual io::awaitable<Result<std::vector<Machine>>> list(std::vector<Machine> known) = 0;
+  /// Does SetMark, LetGo, Confirm or Replace, which names `machine`; a sentence about it for the
+  /// job's events, or none. `order`: what a new machine has to know.
+  virtual io::awaitable<Result<std::string>> act(FleetAction action, Machine machine,
+                                                 HolderOrder order) = 0;
+  /// The job has ended, and its supervisor is no more: what must not outlive it is given back.
+  virtual io::awaitable<Result<void>> give_all_back() { co_return Result<void>(); }
+  /// Ends what it has begun; nothing is called afterwards.
+  virtual io::awaitable<void> stop() { co_return; }
+};
+
+}  // namespace dt::supervisor

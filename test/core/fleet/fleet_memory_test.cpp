@@ -1,0 +1,114 @@
+#include "core/fleet/fleet_memory.h"
+
+#include "core/launch/holders.h"
+#include "test/support/catch.h"
+
+namespace dt {
+namespace {
+
+/// A holder of n2 that is kept.
+Machine kept(Mark mark) {
+  return {.id = "41",
+          .state = MachineState::kReady,
+          .host = "n2",
+          .mark = mark,
+          .order = 41,
+          .kept = std::vector<std::string>{"-p"}};
+}
+Machine replacement() { return {.id = "57", .order = 57, .replaces = "41"}; }
+
+/// n2 goes away; nobody hears its agent.
+JobWish without_n2() {
+  JobWish wish{.wanted = 1};
+  wish.hosts["n2"] = {.in_file = 1, .empty = 1, .is_leaving = true, .needs_machine = true};
+  return wish;
+}
+
+using Actions = std::vector<FleetAction>;
+
+TEST_CASE("fleet memory: a kept machine that leaves the list is asked for again", "[fleet]") {
+  FleetMemory memory(kHolderRules);
+  JobWish wish = without_n2();
+  wish.hosts["n2"].is_leaving = false;
+  wish.hosts["n2"].empty = 0;
+  CHECK(memory.look({kept(Mark::kAdded)}, wish).empty());
+  const Actions replaced = memory.look({}, without_n2());
+  REQUIRE(replaced == Actions{Replace{"41", false}});
+  CHECK(memory.machine("41").kept);
+  // It failed.
+  CHECK(memory.look({}, without_n2()) == replaced);
+  memory.note_done(replaced.front());
+  // Then its line goes, at the second list without it.
+  CHECK(memory.look({replacement()}, without_n2()).empty());
+  CHECK(memory.look({replacement()}, without_n2()) == Actions{DropHost{"n2"}});
+}
+
+TEST_CASE("fleet memory: a list that lacks a kept machine once asks for one other", "[fleet]") {
+  FleetMemory memory(kHolderRules);
+  (void)memory.look({kept(Mark::kAdded)}, JobWish{});
+  CHECK(memory.look({}, without_n2()) == Actions{Replace{"41", false}});
+  CHECK(memory.look({kept(Mark::kAdded)}, without_n2()).size() ==
+        2);  // Replace, its workers are gone
+}
+
+TEST_CASE("fleet memory: the line of a machine that never joined does not stay", "[fleet]") {
+  FleetMemory memory(kHolderRules);
+  JobWish wish = without_n2();
+  wish.hosts["n2"].is_running = true;
+  (void)memory.look({kept(Mark::kNone)}, wish);
+  CHECK(memory.look({}, without_n2()).empty());
+  CHECK(memory.look({}, without_n2()) == Actions{DropHost{"n2"}});
+}
+
+TEST_CASE("fleet memory: one that comes anew sees the replacement of a machine that ends",
+          "[fleet]") {
+  FleetMemory memory(kHolderRules);
+  Machine ends = kept(Mark::kAdded);
+  ends.state = MachineState::kEnding;
+  CHECK(memory.look({ends, replacement()}, without_n2()).empty());
+  CHECK(memory.look({replacement()}, without_n2()).empty());
+  CHECK(memory.look({replacement()}, without_n2()) == Actions{DropHost{"n2"}});
+}
+
+TEST_CASE("fleet memory: a machine that could not be added is not marked", "[fleet]") {
+  FleetMemory memory(FleetRules{});
+  const std::vector<Machine> seen = {{.id = "i-1", .state = MachineState::kReady, .host = "n2"},
+                                     {.id = "i-2", .state = MachineState::kReady, .host = "n3"}};
+  const Actions all = memory.look(seen, JobWish{});
+  REQUIRE(all.size() == 4);
+  memory.note_failed(all[0]);
+  CHECK_FALSE(memory.is_due(all[1]));
+  CHECK(memory.is_due(all[2]));
+  CHECK(memory.is_due(all[3]));
+  CHECK(memory.look(seen, JobWish{}) == all);
+  CHECK(memory.is_due(all[1]));
+}
+
+TEST_CASE("fleet memory: an old list takes no mark back", "[fleet]") {
+  FleetMemory memory(FleetRules{});
+  JobWish wish;
+  wish.hosts["n2"] = {.in_file = 1, .is_running = true};
+  const Machine seen{.id = "i-1", .state = MachineState::kReady, .host = "n2"};
+  const Actions first = memory.look({seen}, wish);
+  REQUIRE(first == Actions{SetMark{"i-1", Mark::kAddQueued}});
+  memory.note_done(first.front());
+  // A person removes the line, and the list is from before the mark.
+  CHECK(memory.look({seen}, JobWish{}) == Actions{SetMark{"i-1", Mark::kRemoved}});
+}
+
+TEST_CASE("fleet memory: a machine is confirmed once", "[fleet]") {
+  FleetMemory memory(FleetRules{});
+  const Machine held{.id = "i-1",
+                     .state = MachineState::kEnding,
+                     .host = "n2",
+                     .mark = Mark::kRemoved,
+                     .deadline = 900,
+                     .is_held_back = true};
+  REQUIRE(memory.look({held}, JobWish{}) == Actions{Confirm{"i-1"}});
+  CHECK(memory.look({held}, JobWish{}) == Actions{Confirm{"i-1"}});  // it failed
+  memory.note_done(Confirm{"i-1"});
+  CHECK(memory.look({held}, JobWish{}).empty());
+}
+
+}  // namespace
+}  // namespace dt
