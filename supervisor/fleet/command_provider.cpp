@@ -34,8 +34,10 @@ std::string CommandProvider::text(const std::vector<Machine>& machines) const {
 }
 
 awaitable<Result<std::vector<Machine>>> CommandProvider::list(std::vector<Machine> known) {
+  // timeout ends what a killed dtfleet cannot.
   io::ProgramCall call{
-      .argv = {"/bin/sh", "-c", R"(cd -- "$1" && exec /bin/sh -c "$2")", "sh", folder_, words_},
+      .argv = {"/bin/sh", "-c", R"(cd -- "$1" && exec timeout -s KILL 11 /bin/sh -c "$2")", "sh",
+               folder_, words_},
       .name = words_,
       .most = kMostOutput,
       .deadline = kLongestRun};
