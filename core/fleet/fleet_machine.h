@@ -17,7 +17,7 @@ enum class MachineState {
 };
 
 /// How far the job has come with a machine. A mark only moves forward; a machine with another id
-/// begins anew, also under the same host name.
+/// has no mark, even if it has the host name of an earlier one.
 enum class Mark {
   kNone,
   kBase,           ///< A host of the launch, which the job keeps.

@@ -23,7 +23,7 @@ struct FleetRules {
   /// left, nobody wants it, or its host was the job's already.
   bool returns_idle = false;
   bool returns_at_end = false;  ///< The job's end, of all machines that are not of the launch.
-  bool keeps_marks = true;      ///< Of marks other than kAddQueued the provider knows nothing.
+  bool keeps_marks = true;  ///< False: the provider keeps one mark, whichever it was told first.
 };
 
 /// A host as the job knows it.

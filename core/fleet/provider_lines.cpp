@@ -135,10 +135,6 @@ std::string let_go(std::uint64_t n, Text id, Text why) {
   return line_of(n, "let_go", {{"id", id}, {"why", why}});
 }
 std::string confirm(std::uint64_t n, Text id) { return line_of(n, "confirm", {{"id", id}}); }
-std::string grow(std::uint64_t n, std::uint64_t from, std::uint64_t to,
-                 const std::vector<std::string>& words) {
-  return line_of(n, "grow", {{"from", from}, {"to", to}, {"words", words}});
-}
 
 Result<Line> parse_line(Text text) {
   return checked(text, [](const json& all) {
@@ -172,7 +168,6 @@ Result<Hello> parse_hello(Text text) {
       return can != all.end() && can->is_array() &&
              std::ranges::find(*can, json(word)) != can->end();
     };
-    hello.can_grow = does("grow");
     hello.can_let_go = does("let_go");
     hello.can_confirm = does("confirm");
     if (const auto every = seconds_at(all, "every_s")) {

@@ -23,8 +23,6 @@ constexpr std::size_t kLongestLine = std::size_t{4} << 20;
 [[nodiscard]] std::string mark(std::uint64_t n, const Machine& machine, Mark mark);
 [[nodiscard]] std::string let_go(std::uint64_t n, std::string_view id, std::string_view why);
 [[nodiscard]] std::string confirm(std::uint64_t n, std::string_view id);
-[[nodiscard]] std::string grow(std::uint64_t n, std::uint64_t from, std::uint64_t to,
-                               const std::vector<std::string>& words);
 
 /// How a provider's own error is to be taken.
 enum class Trouble {
@@ -41,7 +39,7 @@ struct Refusal {
 /// A line of a program's.
 struct Line {
   bool is_changed = false;  ///< {"event":"changed"}: a list is worth while; nothing else counts.
-  std::uint64_t n = 0;      ///< Of the request that it answers.
+  std::uint64_t n = 0;      ///< The number of the request that this line answers.
   std::optional<Refusal> refusal;
 };
 /// kProtocol: it is none, with what is wrong.
@@ -51,7 +49,6 @@ struct Line {
 struct Hello {
   std::string name;        ///< In sentences.
   bool has_marks = false;  ///< It keeps marks.
-  bool can_grow = false;
   bool can_let_go = false;
   bool can_confirm = false;
   Duration every = std::chrono::seconds(30);  ///< Between two lists, where nothing has changed.

@@ -16,8 +16,8 @@ namespace dt::supervisor {
 /// Calls block while the volume does.
 class MarksFile {
  public:
-  /// Of a file that is torn nothing counts: a machine whose last line in the change log is REMOVED
-  /// then counts as removed, so that nobody is put back whom a person took out.
+  /// A torn file counts as empty. A machine whose host has REMOVED as its last line in the change
+  /// log then has the mark kRemoved: dtfleet does not add a host again that a person removed.
   [[nodiscard]] static Result<MarksFile> open(const std::string& job_dir, const std::string& job);
 
   /// A sentence about a file that was lost; empty: it was whole.

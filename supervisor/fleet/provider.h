@@ -1,6 +1,6 @@
 /// Who has the machines of a job's fleet: Slurm's queue, a script, a cloud by a program of its own.
-/// A provider says what there is and does what it is told; which of it is to be done is
-/// FleetMemory's (core/fleet).
+/// A provider lists the machines and carries out actions on them. FleetMemory (core/fleet) decides
+/// on the actions.
 #pragma once
 
 #include <string>

@@ -60,8 +60,7 @@ TEST_CASE("fleet memory: the line of a machine that never joined does not stay",
   CHECK(memory.look({}, without_n2()) == Actions{DropHost{"n2"}});
 }
 
-TEST_CASE("fleet memory: one that comes anew sees the replacement of a machine that ends",
-          "[fleet]") {
+TEST_CASE("fleet memory: after a restart the replacement of an ending machine is seen", "[fleet]") {
   FleetMemory memory(kHolderRules);
   Machine ends = kept(Mark::kAdded);
   ends.state = MachineState::kEnding;

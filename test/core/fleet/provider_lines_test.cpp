@@ -62,11 +62,11 @@ TEST_CASE("provider lines: a line that is none says what is wrong", "[fleet]") {
 
 TEST_CASE("provider lines: hello says what a provider can, of this version alone", "[fleet]") {
   const auto hello = parse_hello(
-      R"({"n":1,"ok":true,"version":1,"name":"aws","marks":true,"can":["grow","fly"],"every_s":5})");
+      R"({"n":1,"ok":true,"version":1,"name":"aws","marks":true,"can":["confirm","fly"],"every_s":5})");
   REQUIRE(hello);
   CHECK(hello->name == "aws");
   CHECK(hello->has_marks);
-  CHECK(hello->can_grow);
+  CHECK(hello->can_confirm);
   CHECK_FALSE(hello->can_let_go);
   CHECK(hello->every == std::chrono::seconds(5));
   CHECK(parse_hello(R"({"n":1,"ok":true,"version":2,"name":"x"})").error().message ==
