@@ -76,7 +76,7 @@ TEST_CASE("lost time: who dies while it waits for a death to be known is counted
   w.at(10s);
   w.time.member_died(w.job.now());
   w.job.boundary.commit({Generation(2), false, Epoch(0), {}, {WorkerId(2)}, {}, {}});
-  for (const std::uint32_t id : {0, 1}) w.time.gone(WorkerId(id));
+  for (const std::uint32_t id : {0U, 1U}) w.time.gone(WorkerId(id));
   w.time.shrunk(false);
   // Worker 2 has said nothing for 4 s when it is given up.
   w.at(18s);
