@@ -10,6 +10,7 @@ import inspect
 import pathlib
 import re
 import textwrap
+import warnings
 
 import numpy as np
 
@@ -26,11 +27,13 @@ def after_change(diff):
 
 def is_python(text):
     """Whether it is a program, also one whose last loop lacks its body; `scripts/test` is but an expression."""
-    for body in ("", "\n" + " " * 40 + "pass"):
-        try:
-            return not all(isinstance(one, ast.Expr) for one in ast.parse(text + body).body)
-        except SyntaxError:
-            pass
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)  # a shell's backslash is none of Python's, and Python 3.12 says so
+        for body in ("", "\n" + " " * 40 + "pass"):
+            try:
+                return not all(isinstance(one, ast.Expr) for one in ast.parse(text + body).body)
+            except SyntaxError:
+                pass
     return False
 
 
