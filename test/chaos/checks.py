@@ -4,6 +4,7 @@ from __future__ import annotations
 import collections
 import glob
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -18,6 +19,7 @@ ACCURACY_TOLERANCE = 0.03
 SAME_CHANGE_NS = 1_000_000_000
 # A killed supervisor loses the events that were not yet on the volume; the log is made from the journal and
 # loses nothing.
+LOOKING_S = 5.0  # from a job's look for a checkpoint to its own folder
 UNTOLD_S = 20.0
 # So long before and after another master takes the job over the old one's volume may stall.
 LAGS_S = 60.0
@@ -271,10 +273,15 @@ def model_is_as_good(run: Run, undisturbed: float) -> Iterator[str]:
 
 
 def jobs_follow_each_other(runs: list[Run]) -> Iterator[str]:
-    """The next begins with the newest checkpoint that was there; the epochs after it are done again."""
+    """The next begins with the newest checkpoint that was there; the epochs after it are done again. A master whose volume
+    stalls may finish one later."""
     for n, run in enumerate(runs[1:], 1):
-        newest = max((epoch for before in runs[:n] for epoch in before.checkpoints()), default=None)
-        if run.first_epoch() not in (newest, None):
+        begun = os.stat(f"{run.files}/spec.json").st_mtime
+        there = [(epoch, os.stat(folder).st_ctime) for before in runs[:n] for epoch, folder in before.checkpoints().items()]
+        least = max((epoch for epoch, at in there if at < begun - LOOKING_S), default=None)
+        newest = max((epoch for epoch, at in there if at < begun), default=None)
+        just_now = [epoch for epoch, at in there if begun - LOOKING_S <= at < begun]
+        if run.first_epoch() not in (least, newest, None, *just_now):
             yield f"job {run.job} began with epoch {run.first_epoch()}, and the newest checkpoint was of epoch {newest}"
 
 

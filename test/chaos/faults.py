@@ -150,9 +150,10 @@ class Faults:
         self.site, self.file, self.job_folder, self.keeper, self.tell = site, file, job_folder, keeper, tell
         self.told: list[tuple[float, float, Fault]] = []
         self.counts: dict[str, int] = {}
+        self.notices: list[subprocess.Popen[bytes]] = []  # the commands that gave them
         self.effects: dict[str, int] = {}    # kind: how often its effect was seen, where that can be seen at once
         self.stopped: dict[int, float] = {}  # pid: until when
-        self.ends: list[tuple[float, int, Callable[[], None]]] = []
+        self.ends: list[tuple[float, int, Callable[[], object]]] = []
         self.cuts: set[int] = set()  # a machine that is started again, and a new master, are not cut off
         self.children: list[subprocess.Popen[bytes]] = []
         self.last_host = schedule.SERVER_HOST
@@ -225,7 +226,7 @@ class Faults:
             child.wait()
         self.file.edit("rename", wanted)
 
-    def after(self, seconds: float, call: Callable[[], None]) -> None:
+    def after(self, seconds: float, call: Callable[[], object]) -> None:
         heapq.heappush(self.ends, (time.monotonic() + seconds, len(self.ends) + time.monotonic_ns(), call))
 
     def is_excused(self) -> bool:
@@ -427,11 +428,12 @@ class Faults:
         self.file.spoil(fault.way, fault.wanted)
         self.after(fault.lasts, self.file.restore)
 
-    def command(self, *words: str) -> None:
+    def command(self, *words: str) -> subprocess.Popen[bytes]:
         # It waits for a supervisor that is stopped, or a volume that stalls; no part of chaos waits for it.
         with open(f"{self.site.folder}/dtctl.out", "ab") as out:
             self.children.append(subprocess.Popen(self.site.on_master("dtctl", "--job-dir", self.job_folder, *words),
                                                   env=self.site.master.environment(), stdin=subprocess.DEVNULL, stdout=out, stderr=out))
+        return self.children[-1]
 
     def dtctl(self, fault: Fault) -> str | None:
         if not self.site.is_on(MASTER):
@@ -451,9 +453,9 @@ class Faults:
             return "nobody there"
         host = self.site.line(fault.host)
         if fault.way == "cancelled":
-            self.command("leave", host, "--in", "1m", "--why", "chaos")
+            self.notices.append(self.command("leave", host, "--in", "1m", "--why", "chaos"))
             self.after(fault.lasts, lambda: self.command("leave", host, "--cancel") if self.site.is_on(MASTER) else None)
         else:
-            self.command("leave", host, "--in", f"{fault.lasts:.1f}", "--why", "chaos")
+            self.notices.append(self.command("leave", host, "--in", f"{fault.lasts:.1f}", "--why", "chaos"))
         return None
 
