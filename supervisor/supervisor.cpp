@@ -486,7 +486,8 @@ class Loop final : public Supervisor {
     }
     if (ask.op == Op::kEvents) co_return event_log_.events_json(ask.from);
     if (ask.op == Op::kLeave) co_return membership_.leave(ask);
-    if (ask.op == Op::kGrow) co_return fleet_.grow(ask);
+    if (ask.op == Op::kGrow || ask.op == Op::kShrink)
+      co_return co_await fleet_.resize(std::move(ask));
     if (ask.op == Op::kFleet) co_return co_await fleet_.answer(std::move(ask));
     co_return co_await edit_host_worker(std::move(ask));  // kAdd, kRemove
   }

@@ -48,6 +48,7 @@ std::vector<FleetAction> FleetMemory::look(std::vector<Machine> listed, const Jo
 void FleetMemory::note_done(const FleetAction& action) {
   if (const auto* replace = std::get_if<Replace>(&action)) replaced_.insert(replace->id);
   if (const auto* confirm = std::get_if<Confirm>(&action)) confirmed_.insert(confirm->id);
+  if (const auto* go = std::get_if<LetGo>(&action)) let_go_.insert(go->id);
   if (const auto* set = std::get_if<SetMark>(&action)) marks_[set->id] = set->mark;
 }
 
@@ -58,6 +59,11 @@ void FleetMemory::note_failed(const FleetAction& action) {
 bool FleetMemory::is_due(const FleetAction& action) const {
   const auto* set = std::get_if<SetMark>(&action);
   return !set || !failed_.contains(set->id);
+}
+
+bool FleetMemory::is_repeated(const FleetAction& action) const {
+  const auto* go = std::get_if<LetGo>(&action);
+  return go && let_go_.contains(go->id);
 }
 
 const Machine& FleetMemory::machine(const std::string& id) const {

@@ -22,6 +22,8 @@ class FleetMemory {
   void note_failed(const FleetAction& action);
   /// None before it failed without which it has no sense.
   [[nodiscard]] bool is_due(const FleetAction& action) const;
+  /// A machine that was let go is still there: it is let go once more, and that is no news.
+  [[nodiscard]] bool is_repeated(const FleetAction& action) const;
 
   /// The last list.
   [[nodiscard]] const std::vector<Machine>& machines() const { return machines_; }
@@ -36,6 +38,7 @@ class FleetMemory {
   std::vector<Machine> gone_;  ///< Kept machines that left the list and have no replacement yet.
   std::set<std::string> replaced_;  ///< Machines for which a replacement was asked for.
   std::set<std::string> confirmed_;
+  std::set<std::string> let_go_;
   std::map<std::string, Mark> marks_;  ///< Set in this life; a list may be older.
   std::set<std::string> failed_;       ///< Machines that could not be added at the last look.
   std::vector<std::string> missing_;   ///< FleetPlan::missing

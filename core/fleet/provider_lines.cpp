@@ -134,6 +134,9 @@ std::string mark(std::uint64_t n, const Machine& machine, Mark mark) {
 std::string let_go(std::uint64_t n, Text id, Text why) {
   return line_of(n, "let_go", {{"id", id}, {"why", why}});
 }
+std::string grow(std::uint64_t n, std::uint64_t from, std::uint64_t to) {
+  return line_of(n, "grow", {{"from", from}, {"to", to}});
+}
 std::string confirm(std::uint64_t n, Text id) { return line_of(n, "confirm", {{"id", id}}); }
 
 Result<Line> parse_line(Text text) {
@@ -168,6 +171,7 @@ Result<Hello> parse_hello(Text text) {
       return can != all.end() && can->is_array() &&
              std::ranges::find(*can, json(word)) != can->end();
     };
+    hello.can_grow = does("grow");
     hello.can_let_go = does("let_go");
     hello.can_confirm = does("confirm");
     if (const auto every = seconds_at(all, "every_s")) {

@@ -22,6 +22,8 @@ constexpr std::size_t kLongestLine = std::size_t{4} << 20;
 [[nodiscard]] std::string list(std::uint64_t n);
 [[nodiscard]] std::string mark(std::uint64_t n, const Machine& machine, Mark mark);
 [[nodiscard]] std::string let_go(std::uint64_t n, std::string_view id, std::string_view why);
+/// Where a list says `from` asked for, `to` are.
+[[nodiscard]] std::string grow(std::uint64_t n, std::uint64_t from, std::uint64_t to);
 [[nodiscard]] std::string confirm(std::uint64_t n, std::string_view id);
 
 /// How a provider's own error is to be taken.
@@ -49,6 +51,7 @@ struct Line {
 struct Hello {
   std::string name;        ///< In sentences.
   bool has_marks = false;  ///< It keeps marks.
+  bool can_grow = false;
   bool can_let_go = false;
   bool can_confirm = false;
   Duration every = std::chrono::seconds(30);  ///< Between two lists, where nothing has changed.

@@ -8,6 +8,10 @@
 ///                                         "add" with "unless_there":true adds what is missing
 ///     {"op":"grow","slots":N,"asked":M} -> {"ok":true,"log","agent","excluded":[node...]}: N more
 ///                                         workers may be asked for beside M that are; for dtctl
+///                                         With --fleet: {"ok":true,"said":"text"}: N more machines
+///                                         are asked for, within 30 s
+///     {"op":"shrink","slots":N,"host":"h"} -> {"ok":true,"said":"text"}; h, or the N newest
+///                                         machines of --fleet, are left and go back
 ///     {"op":"fleet","from":N,"deadline_s":T,"report":"JSON"} -> what the job wishes of holders
 ///                                         (supervisor/control/fleet_requests.h), as soon as it is
 ///                                         to be looked at, after T in any case; for dtfleet

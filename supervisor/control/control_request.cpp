@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kLongestWhy = 200;  ///< Bytes of a stop's reason that are kept.
 constexpr std::string_view kOps[] = {"status", "changes", "events", "console", "fleet",
-                                     "stop",   "add",     "remove", "leave",   "grow"};
+                                     "stop",   "add",     "remove", "leave",   "grow",   "shrink"};
 
 }  // namespace
 

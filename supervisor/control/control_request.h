@@ -11,7 +11,9 @@
 namespace dt::supervisor {
 
 /// From kStop on they change the job. request.cpp has their texts in this order.
-enum class Op { kStatus, kChanges, kEvents, kConsole, kFleet, kStop, kAdd, kRemove, kLeave, kGrow };
+enum class Op {
+  kStatus, kChanges, kEvents, kConsole, kFleet, kStop, kAdd, kRemove, kLeave, kGrow, kShrink
+};
 
 /// Fields that are missing or of a wrong type keep these defaults.
 struct ControlAsk {
@@ -21,10 +23,10 @@ struct ControlAsk {
       "on request";        ///< "stop", "leave": the requester and the reason, as one short line.
   bool owner = false;      ///< "console"
   std::uint64_t from = 0;  ///< "events", "changes", "fleet"
-  std::optional<std::string> host;    ///< "add", "remove", "leave"
+  std::optional<std::string> host;    ///< "add", "remove", "leave", "shrink"
   std::optional<double> deadline_s;   ///< "leave", "fleet"
   bool cancel = false;                ///< "leave"
-  std::uint64_t slots = 1;            ///< "add", "grow"
+  std::uint64_t slots = 1;            ///< "add", "grow", "shrink"
   bool unless_there = false;          ///< "add": a host that host_worker has is not added again.
   std::uint64_t asked = 0;            ///< "grow": workers that are asked for already.
   std::optional<std::string> report;  ///< "fleet": JSON, see fleet_desk.h.

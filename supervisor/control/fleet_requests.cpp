@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "core/job/host_table.h"
 #include "core/job/job.h"
@@ -28,6 +29,7 @@ namespace {
 constexpr Duration kFirstDelay = 1s;  ///< Before a dtfleet that failed is started again.
 constexpr Duration kMostDelay = 60s;
 constexpr Duration kLongestAnswer = 20s;
+constexpr Duration kLongestResize = 30s;
 constexpr Duration kLetGo = 15s;
 /// From the wish to the first holder that the queue shows.
 constexpr Duration kUntilHolders = 60s;
@@ -73,6 +75,7 @@ json order_facts(const io::JobSpec& spec) {
 FleetRequests::FleetRequests(SupervisorContext& context)
     : context_(context),
       looks_(context.executor),
+      replies_(context.executor),
       over_(context.executor, io::asio::steady_timer::time_point::max()) {}
 
 void FleetRequests::begin(bool is_resumed) {
@@ -133,35 +136,53 @@ awaitable<void> FleetRequests::keep() {
   over_.cancel();
 }
 
-std::string FleetRequests::grow(const ControlAsk& ask) {
+std::string FleetRequests::why_not_more(const ControlAsk& ask, std::uint64_t asked) const {
   const io::JobSpec& spec = context_.spec;
   if (!spec.elastic)
-    return error_reply("the job was started without --elastic-training-enabled: nothing joins it");
+    return "the job was started without --elastic-training-enabled: nothing joins it";
   if (io::is_local(spec))
-    return error_reply(
-        "the job's hosts are all this machine: a job with -H, or inside of an allocation, can "
-        "grow");
-  if (lets_go_ || context_.job->ending()) return error_reply("the job is ending");
-  if (!is_slurm())
-    return error_reply(
-        fmt::format("the job's machines are those of --fleet {}: it alone says "
-                    "which there are (dtctl add HOST adds others)",
-                    spec.fleet));
-  if (!io::in_path("squeue") || !io::in_path("srun"))
-    return error_reply(
-        "the job's supervisor has no squeue and srun in its PATH (Debian's package slurm-client)");
+    return "the job's hosts are all this machine: a job with -H, or inside of an allocation, can "
+           "grow";
+  if (is_slurm() && !(io::in_path("squeue") && io::in_path("srun")))
+    return "the job's supervisor has no squeue and srun in its PATH (Debian's package "
+           "slurm-client)";
   const Membership& membership = context_.job->membership();
   const std::uint64_t most = membership.limits().most;
-  const std::uint64_t present = wanted_by(membership) + ask.asked;
-  if (most > 0 && present + ask.slots > most)
-    return error_reply(fmt::format(
-        "{} more workers would be {}, and --max-workers is {}{}", ask.slots, present + ask.slots,
-        most, ask.asked > 0 ? fmt::format(" ({} are asked for already)", ask.asked) : ""));
-  is_guess_ = false;
-  start();
-  json reply = order_facts(spec);
-  reply["ok"] = true;
-  return dump(reply);
+  const std::uint64_t sum = wanted_by(membership) + asked + ask.slots;
+  if (most == 0 || sum <= most) return {};
+  return fmt::format("{} more workers would be {}, and --max-workers is {}{}", ask.slots, sum, most,
+                     asked > 0 ? fmt::format(" ({} are asked for already)", asked) : "");
+}
+
+awaitable<std::string> FleetRequests::resize(ControlAsk ask) {
+  if (lets_go_ || context_.job->ending()) co_return error_reply("the job is ending");
+  const bool grows = ask.op == Op::kGrow;
+  const std::string why_not = grows ? why_not_more(ask, is_slurm() ? ask.asked : asked_) : "";
+  if (!why_not.empty()) co_return error_reply(why_not);
+  if (is_slurm()) {
+    if (!grows) co_return error_reply("dtctl itself gives Slurm's nodes back");
+    is_guess_ = false;
+    start();
+    json reply = order_facts(context_.spec);
+    reply["ok"] = true;
+    co_return dump(reply);
+  }
+  if (resize_) co_return error_reply("another grow or shrink is under way: try again");
+  resize_ = Resize{io::wall_now(), std::move(ask), {}};
+  looks_.note();
+  const Time until = io::steady_now() + kLongestResize;
+  while (resize_->reply.empty() && io::steady_now() < until)
+    co_await replies_.after(replies_.number(), until - io::steady_now());
+  std::string reply = std::exchange(resize_, std::nullopt)->reply;
+  if (!reply.empty()) co_return reply;
+  co_return error_reply(fmt::format("no answer of {} within {:.0f} s: see dtctl status",
+                                    context_.spec.fleet, seconds(kLongestResize)));
+}
+
+void FleetRequests::reply_resize(std::string reply) {
+  if (!resize_) return;
+  resize_->reply = std::move(reply);
+  replies_.note();
 }
 
 awaitable<std::string> FleetRequests::answer(ControlAsk ask) {
@@ -171,6 +192,12 @@ awaitable<std::string> FleetRequests::answer(ControlAsk ask) {
       provider_ = report.value("provider", "");
       text_ = report.value("text", "");
       trouble_ = report.value("trouble", "");
+      asked_ = report.value("asked", std::uint64_t{0});
+      if (resize_ && report.value("resized", std::int64_t{0}) == resize_->id) {
+        const std::string error = report.value("resize_error", "");
+        reply_resize(error.empty() ? dump({{"ok", true}, {"said", report.value("resize_said", "")}})
+                                   : error_reply(error));
+      }
       is_guess_ = is_guess_ && text_.empty();
       if (is_guess_) trouble_.clear();
       for (const json& news : report.value("news", json::array()))
@@ -218,6 +245,11 @@ std::string FleetRequests::wish(std::uint64_t number) const {
   }
   for (const auto& [id, worker] : membership.workers()) of(worker.host);
   json reply = order_facts(spec);
+  if (resize_ && resize_->reply.empty())
+    reply["resize"] = {{"id", resize_->id},
+                       {"grows", resize_->ask.op == Op::kGrow},
+                       {"count", resize_->ask.slots},
+                       {"host", resize_->ask.host.value_or("")}};
   reply.update({{"ok", true},
                 {"job", spec.job},
                 {"number", number},
@@ -232,6 +264,7 @@ std::string FleetRequests::wish(std::uint64_t number) const {
 
 awaitable<void> FleetRequests::let_go() {
   lets_go_ = true;
+  reply_resize(error_reply("the job has ended"));
   looks_.note();
   if (!is_kept_) co_return;
   over_.expires_after(kLetGo);
@@ -239,6 +272,8 @@ awaitable<void> FleetRequests::let_go() {
 }
 
 std::optional<io::FleetStatus> FleetRequests::status() const {
+  if (!is_slurm() && is_kept_ && text_.empty() && trouble_.empty())
+    return io::FleetStatus{context_.spec.fleet, "no list yet", ""};
   if (text_.empty() && trouble_.empty()) return std::nullopt;
   return io::FleetStatus{provider_, text_, trouble_};
 }

@@ -3,6 +3,7 @@
 /// decides; here is no state of it but what dtfleet reported last.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -24,9 +25,10 @@ class FleetRequests {
   /// this job may have had holders. dtfleet looks, and ends if there are none. A queue that does
   /// not answer is trouble only for a job that has nodes of it.
   void begin(bool is_resumed);
-  /// {"op":"grow"}: whether so many more workers may be asked for; starts dtfleet. The reply has
-  /// what a holder needs to know.
-  std::string grow(const ControlAsk& ask);
+  /// {"op":"grow"}, {"op":"shrink"}. The provider of a job with --fleet does it, or says why not,
+  /// within 30 s. For Slurm grow only says whether so many more workers may be asked for, and
+  /// starts dtfleet: the reply has what a holder needs to know.
+  io::awaitable<std::string> resize(ControlAsk ask);
   /// {"op":"fleet"}: dtfleet's report; the reply, at once or when there is something to look at, is
   /// what the job wishes.
   io::awaitable<std::string> answer(ControlAsk ask);
@@ -42,18 +44,31 @@ class FleetRequests {
   [[nodiscard]] bool is_slurm() const {
     return context_.spec.fleet.empty() || context_.spec.fleet == "slurm";
   }
+  /// One at a time is with dtfleet.
+  struct Resize {
+    std::int64_t id = 0;  ///< No other one of the job has it.
+    ControlAsk ask;
+    std::string reply;  ///< Empty: none yet.
+  };
+
+  /// Why the job cannot have so many more workers; empty: it can.
+  [[nodiscard]] std::string why_not_more(const ControlAsk& ask, std::uint64_t asked) const;
+  void reply_resize(std::string reply);
   void start();
   io::awaitable<void> keep();
   [[nodiscard]] std::string wish(std::uint64_t number) const;
 
   SupervisorContext& context_;
   Changes looks_;
+  Changes replies_;  ///< To resize_.
+  std::optional<Resize> resize_;
   bool is_kept_ = false;         ///< keep() runs.
   bool lets_go_ = false;         ///< The job has ended.
   bool may_rest_ = false;        ///< dtfleet was allowed to end.
   bool is_guess_ = false;        ///< Nothing shows that the job has holders.
   Time grown_at_{};              ///< The last time dtfleet was asked for.
   std::string provider_;         ///< dtfleet's last report: "Slurm".
+  std::uint64_t asked_ = 0;      ///< And workers for whose hosts it waits.
   std::string text_;             ///< And "2 asked for, 1 pending (Priority)".
   std::string trouble_;          ///< What keeps it from its work.
   io::asio::steady_timer over_;  ///< Cancelled when keep() ends.

@@ -71,8 +71,9 @@ std::vector<Command> commands(Arguments& args) {
           {.name = "cancel", .to = &args.cancel, .help = "it stays"},
       }, leave},
       {"grow", "N [slots=S] [--keep] [-- SBATCH WORDS]",
-       "ask Slurm for N nodes more, each for one worker (or S); they\n"
-       "join as they come: dtctl grow 2 -- -p gpu -t 4:00:00", {
+       "ask Slurm, or the provider of --fleet, for N nodes more, each\n"
+       "for one worker (or S); they join as they come:\n"
+       "dtctl grow 2 -- -p gpu -t 4:00:00", {
           {.name = "keep", .to = &args.keep,
            .help = "ask for another one whenever Slurm takes one away"},
       }, grow},

@@ -4,6 +4,7 @@
 #include "core/files/hosts.h"
 #include "core/fleet/fleet_plan.h"
 #include "io/job/control_protocol.h"
+#include "io/line_prefixer.h"
 #include "io/log.h"
 #include "io/subprocess.h"
 #include "supervisor/dtctl/commands.h"
@@ -17,6 +18,8 @@ using nlohmann::json;
 namespace {
 
 constexpr std::uint32_t kMostNodes = 10'000;
+constexpr std::string_view kSlurm = "Slurm";
+constexpr Duration kResizeLimit = std::chrono::seconds(35);  ///< The supervisor's is 30 s.
 
 /// Before anything is asked for.
 void need_slurm(const std::string& command, const std::string& program) {
@@ -52,6 +55,23 @@ Machine without_keep(Machine holder) {
   return holder;
 }
 
+/// Asks the provider of a job with --fleet, and prints what it says: true. A job that may have Slurm's
+/// nodes: false.
+io::awaitable<bool> ask_provider(const Connected& to, const Arguments& args, json request) {
+  const json status = json::parse(need_reply(co_await ask(to, "status")));
+  const auto fleet = status.find("fleet");
+  if (fleet == status.end() || !fleet->is_object() || fleet->value("provider", "") == kSlurm)
+    co_return false;
+  if (args.words.size() > 1 || args.keep)
+    throw Usage{fmt::format("{}: --keep, slots= and words for sbatch are for Slurm, and the job has {}",
+                            args.command, fleet->value("provider", ""))};
+  request["control"] = io::kControlVersion;
+  const json reply =
+      json::parse(need_reply(co_await ask(to, args.command, std::move(request), kResizeLimit)));
+  fmt::print("{}\n", io::printable(reply.value("said", "")));
+  co_return true;
+}
+
 /// Takes the host out of the job; its holder ends when its workers have left.
 io::awaitable<void> let_host_go(const Connected& to, const std::string& host) {
   json request{{"host", host}, {"control", io::kControlVersion}};
@@ -71,8 +91,10 @@ io::awaitable<int> grow(Arguments args) {
     order.slots = count_of((words++)->substr(kSlots.size()), "grow: slots");
   order.words.assign(words, args.words.end());
   order.is_kept = args.keep;
-  need_slurm("grow", "sbatch");
   const Connected to = need(co_await connect(args), kExitNoJob);
+  json wish{{"slots", nodes}};
+  if (co_await ask_provider(to, args, std::move(wish))) co_return kExitOk;
+  need_slurm("grow", "sbatch");
   order.job = to.job.job;
   const SlurmQueue queue(order.job);
   std::uint32_t asked = 0;
@@ -103,8 +125,11 @@ io::awaitable<int> shrink(Arguments args) {
   const bool is_count = word.find_first_not_of("0123456789") == word.npos;
   const std::uint32_t count = is_count ? count_of(word, "shrink") : 1;
   if (!is_count) need(parse_hosts(word, "shrink"), kExitUsage);
-  need_slurm("shrink", "scancel");
   const Connected to = need(co_await connect(args), kExitNoJob);
+  json wish{{"slots", count}};
+  if (!is_count) wish["host"] = word;
+  if (co_await ask_provider(to, args, std::move(wish))) co_return kExitOk;
+  need_slurm("shrink", "scancel");
   const SlurmQueue queue(to.job.job);
   const std::vector<Machine> holders = co_await holders_now(to, queue);
   if (!is_count) {

@@ -89,6 +89,11 @@ Result<FleetWish> parse_wish(std::string_view reply) {
     wish.order.log = value.value("log", "");
     wish.order.agent = value.value("agent", "");
     wish.order.excluded = value.value("excluded", std::vector<std::string>());
+    if (const auto at = value.find("resize"); at != value.end())
+      wish.resize = {.id = at->at("id").get<std::int64_t>(),
+                     .grows = at->at("grows").get<bool>(),
+                     .count = at->at("count").get<std::uint64_t>(),
+                     .host = at->at("host").get<std::string>()};
     for (const auto& [name, host] : value.at("hosts").items())
       wish.job.hosts[name] = host_from(host);
     return wish;
@@ -174,6 +179,10 @@ awaitable<Result<bool>> FleetRun::look(Duration wait) {
   if (marks_) known = marks_->known();
   auto listed = co_await provider_->list(std::move(known));
   trouble_ = listed ? std::string() : listed.error().message;
+  if (!listed && waited->resize) {
+    resized_ = waited->resize->id;
+    resize_said_ = tl::unexpected(listed.error());
+  }
   // The job ends, and the provider has not once shown its machines: there may be none to wait for.
   if (!listed) co_return waited->job.lets_go && !has_listed_;
   has_listed_ = true;
@@ -185,6 +194,11 @@ awaitable<Result<bool>> FleetRun::look(Duration wait) {
     marks_->apply(*listed);
     know(wish->job, *marks_);
   }
+  if (wish->resize && wish->resize->id != resized_) {
+    resize_said_ = co_await do_resize(*wish->resize, wish->job, *listed);
+    resized_ = wish->resize->id;
+    is_changed_ = true;
+  }
   const auto actions = memory_->look(std::move(*listed), wish->job);
   if (memory_->is_changed()) is_changed_ = true;
   for (const FleetAction& action : actions) {
@@ -192,7 +206,7 @@ awaitable<Result<bool>> FleetRun::look(Duration wait) {
     const auto done = co_await act(action, *wish);
     if (!done && done.error().kind == ErrorKind::kClosed) co_return tl::unexpected(done.error());
     if (done) {
-      is_changed_ = true;
+      if (!memory_->is_repeated(action)) is_changed_ = true;
       memory_->note_done(action);
     } else {
       trouble_ = done.error().message;
@@ -221,7 +235,14 @@ awaitable<Result<FleetWish>> FleetRun::ask_wish(Duration wait) {
   json report{{"provider", provider_->name()},
               {"text", provider_->text(memory_->machines())},
               {"trouble", trouble_}};
-  report["news"] = std::exchange(news_, {});
+  std::uint64_t asked = 0;
+  for (const Machine& machine : memory_->machines())
+    if (machine.state == MachineState::kPending && !machine.is_asked) asked += machine.slots;
+  report.update({{"news", std::exchange(news_, {})}, {"asked", asked}, {"resized", resized_}});
+  if (resize_said_)
+    report["resize_said"] = *resize_said_;
+  else
+    report["resize_error"] = resize_said_.error().message;
   json request{{"op", "fleet"},
                {"report", report.dump(-1, ' ', false, json::error_handler_t::replace)}};
   if (wait > Duration{}) {
@@ -231,6 +252,59 @@ awaitable<Result<FleetWish>> FleetRun::ask_wish(Duration wait) {
   const auto reply = co_await client_->ask(request.dump());
   if (!reply) co_return tl::unexpected(reply.error());
   co_return parse_wish(*reply);
+}
+
+awaitable<Result<std::string>> FleetRun::do_resize(Resize resize, const JobWish& job,
+                                                   std::vector<Machine>& listed) {
+  const std::string name = provider_->name();
+  const bool is_begun = marks_->resize().id == resize.id;
+  if (resize.grows) {
+    const auto wished = provider_->wished();
+    if (!wished)
+      co_return fail(ErrorKind::kInvalid,
+                     "{} alone says which machines there are (dtctl add HOST adds others)", name);
+    if (!is_begun)
+      if (const auto noted = marks_->begin_resize({resize.id, *wished, *wished + resize.count}, {});
+          !noted)
+        co_return tl::unexpected(noted.error());
+    co_return co_await provider_->grow(marks_->resize().from, marks_->resize().to);
+  }
+  if (is_begun) co_return marks_->resize().said;
+  const auto asked = to_be_asked(resize, job, listed);
+  if (!asked) co_return tl::unexpected(asked.error());
+  std::vector<std::string> hosts;
+  for (Machine& machine : listed) {
+    if (std::ranges::find(*asked, machine.id, &Machine::id) == asked->end()) continue;
+    machine.is_asked = true;
+    hosts.push_back(machine.host.empty() ? machine.id : machine.host);
+  }
+  std::string said = fmt::format("{}: workers there leave at the next epoch, then {} gets {} back",
+                                 fmt::join(hosts, ", "), name, hosts.size() == 1 ? "it" : "them");
+  if (const auto noted = marks_->begin_resize({.id = resize.id, .said = said}, *asked); !noted)
+    co_return tl::unexpected(noted.error());
+  co_return said;
+}
+
+Result<std::vector<Machine>> FleetRun::to_be_asked(const Resize& resize, const JobWish& job,
+                                                   const std::vector<Machine>& listed) const {
+  const std::string name = provider_->name();
+  if (!provider_->can_let_go())
+    return fail(ErrorKind::kInvalid, "{} takes no machine back: dtctl remove HOST", name);
+  std::vector<Machine> all = listed;
+  std::erase_if(all, [&](const Machine& machine) {
+    const auto host = job.hosts.find(machine.host);
+    return machine.is_asked || machine.mark == Mark::kBase ||
+           (host != job.hosts.end() && host->second.is_own) ||
+           (!resize.host.empty() && machine.host != resize.host);
+  });
+  std::vector<Machine> chosen = newest_machines(all, resize.host.empty() ? resize.count : all.size());
+  if (!resize.host.empty() && chosen.empty())
+    return fail(ErrorKind::kInvalid, "{} is no machine of {} that could go: dtctl remove {}",
+                resize.host, name, resize.host);
+  if (resize.host.empty() && chosen.size() < resize.count)
+    return fail(ErrorKind::kInvalid, "of {} {} of {} machines could go (others: dtctl remove HOST)",
+                name, chosen.size(), resize.count);
+  return chosen;
 }
 
 awaitable<Result<void>> FleetRun::request(std::string op, std::string host, std::uint32_t slots,
@@ -272,7 +346,7 @@ awaitable<Result<void>> FleetRun::act(FleetAction action, const FleetWish& wish)
     machine = memory_->machine(std::visit([](const auto& what) { return id_of(what); }, action));
     auto news = co_await provider_->act(action, machine, wish.order);
     if (!news) co_return tl::unexpected(news.error());
-    if (!news->empty()) tell(std::move(*news));
+    if (!news->empty() && !memory_->is_repeated(action)) tell(std::move(*news));
   }
   if (done && marks_) done = marks_->note_done(action, std::move(machine));
   co_return done;

@@ -18,11 +18,19 @@
 
 namespace dt::supervisor {
 
+/// A `dtctl grow` or `dtctl shrink` of a job with --fleet.
+struct Resize {
+  std::int64_t id = 0;
+  bool grows = false;
+  std::uint64_t count = 0;  ///< Machines.
+  std::string host;         ///< shrink: this one; empty: the newest ones.
+};
 /// The reply to {"op":"fleet"}: what the job wishes.
 struct FleetWish {
   JobWish job;
   std::uint64_t number = 0;  ///< The next request waits for another one.
   bool may_rest = false;     ///< There are no holders, and none are to come.
+  std::optional<Resize> resize;
   HolderOrder order;         ///< The job's log, agent and excluded nodes, for a replacement.
 };
 [[nodiscard]] Result<FleetWish> parse_wish(std::string_view reply);
@@ -45,6 +53,11 @@ class FleetRun {
   /// ask_wish(), which also ends when the provider has something new.
   io::awaitable<Result<FleetWish>> next_wish(Duration wait);
   io::awaitable<Result<FleetWish>> ask_wish(Duration wait);
+  /// A sentence about it. Machines that are to go get their is_asked in `listed`.
+  io::awaitable<Result<std::string>> do_resize(Resize resize, const JobWish& job,
+                                               std::vector<Machine>& listed);
+  [[nodiscard]] Result<std::vector<Machine>> to_be_asked(const Resize& resize, const JobWish& job,
+                                                         const std::vector<Machine>& listed) const;
   io::awaitable<Result<void>> act(FleetAction action, const FleetWish& wish);
   /// The job's own part: host_worker, notices.
   io::awaitable<Result<void>> request(std::string op, std::string host, std::uint32_t slots,
@@ -62,6 +75,8 @@ class FleetRun {
   std::uint64_t seen_ = 0;         ///< FleetWish::number
   bool has_listed_ = false;        ///< The provider has shown its machines.
   std::vector<std::string> news_;  ///< For the job's events.
+  std::int64_t resized_ = 0;       ///< The last Resize that was done, or could not be, and
+  Result<std::string> resize_said_;
   std::string trouble_;            ///< What keeps it from its work.
   bool is_changed_ = false;        ///< The last look found or did something.
 };

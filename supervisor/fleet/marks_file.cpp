@@ -64,8 +64,14 @@ Result<void> MarksFile::parse(const std::string& text) {
       if (!mark) throw std::runtime_error("\"mark\" is unknown");
       machine.mark = *mark;
       machine.is_asked = io::field(entry, "asked") == true;
+      if (io::field(entry, "let_go") == true) let_go_.insert(machine.id);
       machines_[machine.id] = machine;
     }
+    const json& resize = io::field(all, "resize");
+    resize_ = {.id = io::number_field<std::int64_t>(resize, "id"),
+               .from = io::number_field<std::uint64_t>(resize, "from"),
+               .to = io::number_field<std::uint64_t>(resize, "to"),
+               .said = io::text_field(resize, "said")};
     return {};
   } catch (const std::exception& e) {
     return fail(ErrorKind::kProtocol, "{}", e.what());
@@ -74,13 +80,15 @@ Result<void> MarksFile::parse(const std::string& text) {
 
 std::vector<Machine> MarksFile::known() const {
   std::vector<Machine> all;
-  for (const auto& [id, machine] : machines_) all.push_back(machine);
+  for (const auto& [id, machine] : machines_)
+    if (!let_go_.contains(id)) all.push_back(machine);
   return all;
 }
 
 bool MarksFile::knows_host(const std::string& host) const {
   return std::ranges::any_of(machines_, [&](const auto& entry) {
-    return entry.second.host == host && entry.second.mark != Mark::kBase;
+    return entry.second.host == host && entry.second.mark != Mark::kBase &&
+           !let_go_.contains(entry.first);
   });
 }
 
@@ -96,6 +104,11 @@ void MarksFile::apply(std::vector<Machine>& listed) {
     machine.is_asked = machine.is_asked || at->second.is_asked;
   }
   removed_.clear();
+  std::erase_if(let_go_, [&](const std::string& id) {
+    if (std::ranges::find(listed, id, &Machine::id) != listed.end()) return false;
+    machines_.erase(id);
+    return true;
+  });
 }
 
 Result<void> MarksFile::note_done(const FleetAction& action, Machine machine) {
@@ -103,7 +116,7 @@ Result<void> MarksFile::note_done(const FleetAction& action, Machine machine) {
     machine.mark = set->mark;
     machines_[machine.id] = std::move(machine);
   } else if (const auto* go = std::get_if<LetGo>(&action)) {
-    machines_.erase(go->id);
+    if (machines_.contains(go->id)) let_go_.insert(go->id);
   } else if (const auto* drop = std::get_if<DropHost>(&action)) {
     std::erase_if(machines_, [drop](const auto& entry) { return entry.second.host == drop->host; });
   } else {
@@ -112,13 +125,26 @@ Result<void> MarksFile::note_done(const FleetAction& action, Machine machine) {
   return save();
 }
 
+Result<void> MarksFile::begin_resize(BegunResize resize, const std::vector<Machine>& asked) {
+  resize_ = std::move(resize);
+  for (const Machine& machine : asked) machines_.try_emplace(machine.id, machine).first->second.is_asked = true;
+  return save();
+}
+
 Result<void> MarksFile::save() const {
-  json all{{"version", kVersion}, {"machines", json::array()}};
+  json all{{"version", kVersion},
+           {"machines", json::array()},
+           {"resize",
+            {{"id", resize_.id},
+             {"from", resize_.from},
+             {"to", resize_.to},
+             {"said", resize_.said}}}};
   for (const auto& [id, machine] : machines_)
     all["machines"].push_back({{"id", id},
                                {"host", machine.host},
                                {"mark", mark_text(machine.mark)},
-                               {"asked", machine.is_asked}});
+                               {"asked", machine.is_asked},
+                               {"let_go", let_go_.contains(id)}});
   const std::string text = all.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
   const std::string next = path_ + ".new";
   const io::Fd file(

@@ -45,7 +45,9 @@ std::string ProgramProvider::text(const std::vector<Machine>& machines) const {
     out += fmt::format(", {} pending{}", pending, reasons_of(machines));
   if (const auto going = of(MachineState::kEnding); going > 0)
     out += fmt::format(", {} going", going);
-  return out + (listing_.said.empty() ? "" : ": " + listing_.said);
+  out += listing_.said.empty() ? "" : ": " + listing_.said;
+  for (const auto& [id, why] : later_) out += "; " + why;
+  return out;
 }
 
 awaitable<Result<std::vector<Machine>>> ProgramProvider::list(std::vector<Machine>) {
@@ -61,6 +63,10 @@ awaitable<Result<std::vector<Machine>>> ProgramProvider::list(std::vector<Machin
     co_return fail(ErrorKind::kProtocol, "{}: {}", name(), listing.error().message);
   }
   listing_ = std::move(*listing);
+  std::erase_if(later_, [this](const auto& entry) {
+    const auto at = std::ranges::find(listing_.machines, entry.first, &Machine::id);
+    return at == listing_.machines.end() || at->state == MachineState::kEnding;
+  });
   co_return std::exchange(listing_.machines, {});
 }
 
@@ -75,12 +81,21 @@ awaitable<Result<std::string>> ProgramProvider::act(FleetAction action, Machine 
   if (const auto* left = std::get_if<Confirm>(&action); left && hello_.can_confirm)
     request = lines::confirm(++last_, left->id);
   if (request.empty()) co_return std::string();
-  if (!program_) co_return fail(ErrorKind::kUnavailable, "{} does not run", name());
   const auto answer = co_await ask(std::move(request));
   if (!answer || !go) co_return answer.map([](const std::string&) { return std::string(); });
   const std::string later = lines::sentence_of(*answer);
-  co_return later.empty() ? fmt::format("{} gets {} back: {}", name(), machine.host, go->why)
-                          : fmt::format("{}: {}", name(), later);
+  if (later.empty()) {
+    later_.erase(go->id);
+    co_return fmt::format("{} gets {} back: {}", name(), machine.host, go->why);
+  }
+  later_[go->id] = later;
+  co_return fmt::format("{}: {}", name(), later);
+}
+
+awaitable<Result<std::string>> ProgramProvider::grow(std::uint64_t from, std::uint64_t to) {
+  std::string request = provider_lines::grow(++last_, from, to);
+  const auto answer = co_await ask(std::move(request));
+  co_return answer.map([](const std::string& line) { return provider_lines::sentence_of(line); });
 }
 
 awaitable<Result<void>> ProgramProvider::start() {
@@ -136,6 +151,7 @@ awaitable<void> ProgramProvider::read_lines(std::shared_ptr<Program> program) {
 }
 
 awaitable<Result<std::string>> ProgramProvider::ask(std::string request) {
+  if (!program_) co_return fail(ErrorKind::kUnavailable, "{} does not run", name());
   const std::uint64_t n = last_;
   auto answer = co_await answer_of(program_, std::move(request));
   const auto said = answer ? provider_lines::parse_line(*answer) : Result<provider_lines::Line>();

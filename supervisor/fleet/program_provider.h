@@ -4,6 +4,7 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -29,6 +30,11 @@ class ProgramProvider : public Provider {
   io::awaitable<Result<std::vector<Machine>>> list(std::vector<Machine> known) override;
   io::awaitable<Result<std::string>> act(FleetAction action, Machine machine,
                                          HolderOrder order) override;
+  [[nodiscard]] std::optional<std::uint64_t> wished() const override {
+    return hello_.can_grow ? listing_.wished : std::nullopt;
+  }
+  [[nodiscard]] bool can_let_go() const override { return hello_.can_let_go; }
+  io::awaitable<Result<std::string>> grow(std::uint64_t from, std::uint64_t to) override;
   io::awaitable<void> stop() override;
 
  private:
@@ -56,6 +62,7 @@ class ProgramProvider : public Provider {
   std::shared_ptr<Program> program_;
   provider_lines::Hello hello_;
   provider_lines::Listing listing_;  ///< The last one, without its machines.
+  std::map<std::string, std::string> later_;  ///< By id: why a machine cannot be let go yet.
   std::uint64_t last_ = 0;           ///< Number of the last request.
   bool is_hinted_ = false;
   bool is_denied_ = false;  ///< The last request was, for want of a right.

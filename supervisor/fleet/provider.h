@@ -3,6 +3,8 @@
 /// on the actions.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,6 +45,14 @@ class Provider {
   /// job's events, or none. `order`: what a new machine has to know.
   virtual io::awaitable<Result<std::string>> act(FleetAction action, Machine machine,
                                                  HolderOrder order) = 0;
+  /// How many machines were asked for, by the last list; nullopt: none can be asked for.
+  [[nodiscard]] virtual std::optional<std::uint64_t> wished() const { return std::nullopt; }
+  [[nodiscard]] virtual bool can_let_go() const { return false; }
+  /// Asks for `to` machines in all, where wished() is `from`; where it is `to` it was done before. A
+  /// sentence about it, or none. Only after wished().
+  virtual io::awaitable<Result<std::string>> grow(std::uint64_t, std::uint64_t) {
+    co_return std::string();
+  }
   /// The job has ended, and its supervisor is no more: what must not outlive it is given back.
   virtual io::awaitable<Result<void>> give_all_back() { co_return Result<void>(); }
   /// Ends what it has begun; nothing is called afterwards.

@@ -91,6 +91,13 @@ def conforms(argv, least):
         for _ in range(2):
             provider.done("let_go", id=last, why="the test lets it go")
         provider.done("let_go", id="no-such-machine", why="it is gone")
+    if "grow" in hello.get("can", []):
+        wished = provider.done("list").get("wished")
+        check(isinstance(wished, int), "it can grow, and its list has no \"wished\":", wished)
+        for _ in range(2):
+            provider.done("grow", **{"from": wished, "to": wished + 1})
+        check(provider.done("list").get("wished") == wished + 1, "grow done twice is not one more than", wished)
+        check(not provider.ask("grow", **{"from": wished + 7, "to": wished + 9})["ok"], "grow from another number is taken")
     if "confirm" in hello.get("can", []):
         provider.done("confirm", id="no-such-machine")
     provider.process.stdin.close()

@@ -55,7 +55,39 @@ TEST_CASE("marks file: whoever opens it again has every mark") {
   CHECK(listed[0].is_asked);
   CHECK(listed[1].mark == Mark::kAdded);
   CHECK_FALSE(listed[1].is_asked);
+  // It was let go and is still there.
+  CHECK(listed[2].mark == Mark::kRemoved);
+  listed.pop_back();
+  marks.apply(listed);
+  listed.push_back(machine("n5"));
+  marks.apply(listed);
   CHECK(listed[2].mark == Mark::kNone);
+}
+
+TEST_CASE("marks file: who does a resize again does the same one") {
+  const JobFolder folder;
+  {
+    MarksFile marks = folder.open();
+    CHECK(marks.resize().id == 0);
+    REQUIRE(marks.note_done(SetMark{"n2#1", Mark::kAdded}, machine("n2")));
+    REQUIRE(marks.begin_resize({.id = 7, .from = 2, .to = 5}, {}));
+  }
+  {
+    MarksFile marks = folder.open();
+    CHECK(marks.resize().id == 7);
+    CHECK(marks.resize().from == 2);
+    CHECK(marks.resize().to == 5);
+    REQUIRE(marks.begin_resize({.id = 8, .said = "n2, n3"}, {machine("n2"), machine("n3")}));
+  }
+  MarksFile marks = folder.open();
+  CHECK(marks.resize().id == 8);
+  CHECK(marks.resize().said == "n2, n3");
+  std::vector<Machine> listed = {machine("n2"), machine("n3"), machine("n4")};
+  marks.apply(listed);
+  CHECK(listed[0].is_asked);
+  CHECK(listed[0].mark == Mark::kAdded);
+  CHECK(listed[1].is_asked);
+  CHECK_FALSE(listed[2].is_asked);
 }
 
 TEST_CASE("marks file: if it is torn, hosts whose last change was REMOVED stay out") {
