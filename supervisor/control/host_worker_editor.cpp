@@ -65,7 +65,9 @@ awaitable<Result<void>> HostWorkerEditor::edit(Edit edit, std::string host, std:
   if (!text) co_return tl::unexpected(text.error());
   auto lines = with_known_ways(*wanted, context_.spec.known_hosts);
   if (edit == Edit::kAddUnlessThere) {
-    std::erase_if(lines, [&](const HostLine& line) { return names(*text, line.host); });
+    std::erase_if(lines, [&](const HostLine& line) {
+      return names(*text, line.host) && context_.job->membership().empty_places(line.host) == 0;
+    });
     if (lines.empty()) co_return Result<void>();
   }
   auto edited = edit == Edit::kRemove ? remove(*text, lines) : add(*text, lines, slots, host);
