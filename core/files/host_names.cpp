@@ -135,16 +135,15 @@ bool is_name_char(char c) {
   return is_digit(c) || is_letter(c) || c == '.' || c == '-' || c == '_';
 }
 
-std::string shown(Text text) {
-  constexpr std::size_t kLongest = 80;
+std::string shown(Text text, std::size_t most) {
   std::string out;
-  for (const char c : text.substr(0, kLongest)) {
+  for (const char c : text.substr(0, most)) {
     if (c >= ' ' && c <= '~')
       out.push_back(c);
     else
       out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
   }
-  return text.size() > kLongest ? out + "..." : out;
+  return text.size() > most ? out + "..." : out;
 }
 
 Text take_until(Text& text, char end) {

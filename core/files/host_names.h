@@ -32,8 +32,8 @@ tl::unexpected<Mistake> mistake(std::size_t at, fmt::format_string<Args...> text
 
 [[nodiscard]] bool is_digit(char c);
 [[nodiscard]] bool is_name_char(char c);
-/// Bytes from outside, fit for a terminal.
-[[nodiscard]] std::string shown(Text text);
+/// Bytes from outside, fit for a terminal; `most` of them at most.
+[[nodiscard]] std::string shown(Text text, std::size_t most = 80);
 /// The next piece of `text` up to `end`, both of which are taken out of it.
 Text take_until(Text& text, char end);
 /// A whole number up to `most`.

@@ -56,7 +56,7 @@ std::string text_at(const json& object, const char* key, const char* otherwise =
   const auto& text = at->get_ref<const std::string&>();
   if (text.size() > kLongestText)
     throw Wrong{fmt::format("\"{}\" is longer than {} bytes", key, kLongestText)};
-  return host_names::shown(text);
+  return host_names::shown(text, kLongestText);
 }
 
 bool flag_at(const json& object, const char* key, bool otherwise) {

@@ -10,8 +10,8 @@ namespace dt::supervisor {
 namespace {
 
 constexpr std::size_t kLongestWhy = 200;  ///< Bytes of a stop's reason that are kept.
-constexpr std::string_view kOps[] = {"status", "changes", "events", "console", "fleet",
-                                     "stop",   "add",     "remove", "leave",   "grow",   "shrink"};
+constexpr std::string_view kOps[] = {"status", "changes", "events", "console", "fleet", "stop",
+                                     "add",    "remove",  "leave",  "grow",    "shrink"};
 
 }  // namespace
 

@@ -12,7 +12,17 @@ namespace dt::supervisor {
 
 /// From kStop on they change the job. request.cpp has their texts in this order.
 enum class Op {
-  kStatus, kChanges, kEvents, kConsole, kFleet, kStop, kAdd, kRemove, kLeave, kGrow, kShrink
+  kStatus,
+  kChanges,
+  kEvents,
+  kConsole,
+  kFleet,
+  kStop,
+  kAdd,
+  kRemove,
+  kLeave,
+  kGrow,
+  kShrink
 };
 
 /// Fields that are missing or of a wrong type keep these defaults.

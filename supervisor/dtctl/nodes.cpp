@@ -55,16 +55,17 @@ Machine without_keep(Machine holder) {
   return holder;
 }
 
-/// Asks the provider of a job with --fleet, and prints what it says: true. A job that may have Slurm's
-/// nodes: false.
+/// Asks the provider of a job with --fleet, and prints what it says: true. A job that may have
+/// Slurm's nodes: false.
 io::awaitable<bool> ask_provider(const Connected& to, const Arguments& args, json request) {
   const json status = json::parse(need_reply(co_await ask(to, "status")));
   const auto fleet = status.find("fleet");
   if (fleet == status.end() || !fleet->is_object() || fleet->value("provider", "") == kSlurm)
     co_return false;
   if (args.words.size() > 1 || args.keep)
-    throw Usage{fmt::format("{}: --keep, slots= and words for sbatch are for Slurm, and the job has {}",
-                            args.command, fleet->value("provider", ""))};
+    throw Usage{
+        fmt::format("{}: --keep, slots= and words for sbatch are for Slurm, and the job has {}",
+                    args.command, fleet->value("provider", ""))};
   request["control"] = io::kControlVersion;
   const json reply =
       json::parse(need_reply(co_await ask(to, args.command, std::move(request), kResizeLimit)));

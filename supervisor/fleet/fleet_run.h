@@ -31,7 +31,7 @@ struct FleetWish {
   std::uint64_t number = 0;  ///< The next request waits for another one.
   bool may_rest = false;     ///< There are no holders, and none are to come.
   std::optional<Resize> resize;
-  HolderOrder order;         ///< The job's log, agent and excluded nodes, for a replacement.
+  HolderOrder order;  ///< The job's log, agent and excluded nodes, for a replacement.
 };
 [[nodiscard]] Result<FleetWish> parse_wish(std::string_view reply);
 
@@ -77,8 +77,8 @@ class FleetRun {
   std::vector<std::string> news_;  ///< For the job's events.
   std::int64_t resized_ = 0;       ///< The last Resize that was done, or could not be, and
   Result<std::string> resize_said_;
-  std::string trouble_;            ///< What keeps it from its work.
-  bool is_changed_ = false;        ///< The last look found or did something.
+  std::string trouble_;      ///< What keeps it from its work.
+  bool is_changed_ = false;  ///< The last look found or did something.
 };
 
 }  // namespace dt::supervisor

@@ -118,7 +118,10 @@ Result<void> MarksFile::note_done(const FleetAction& action, Machine machine) {
   } else if (const auto* go = std::get_if<LetGo>(&action)) {
     if (machines_.contains(go->id)) let_go_.insert(go->id);
   } else if (const auto* drop = std::get_if<DropHost>(&action)) {
-    std::erase_if(machines_, [drop](const auto& entry) { return entry.second.host == drop->host; });
+    // A machine that is to be let go is known until it has gone.
+    std::erase_if(machines_, [drop](const auto& entry) {
+      return entry.second.host == drop->host && !entry.second.is_asked;
+    });
   } else {
     return {};
   }
@@ -127,18 +130,17 @@ Result<void> MarksFile::note_done(const FleetAction& action, Machine machine) {
 
 Result<void> MarksFile::begin_resize(BegunResize resize, const std::vector<Machine>& asked) {
   resize_ = std::move(resize);
-  for (const Machine& machine : asked) machines_.try_emplace(machine.id, machine).first->second.is_asked = true;
+  for (const Machine& machine : asked)
+    machines_.try_emplace(machine.id, machine).first->second.is_asked = true;
   return save();
 }
 
 Result<void> MarksFile::save() const {
-  json all{{"version", kVersion},
-           {"machines", json::array()},
-           {"resize",
-            {{"id", resize_.id},
-             {"from", resize_.from},
-             {"to", resize_.to},
-             {"said", resize_.said}}}};
+  json all{
+      {"version", kVersion},
+      {"machines", json::array()},
+      {"resize",
+       {{"id", resize_.id}, {"from", resize_.from}, {"to", resize_.to}, {"said", resize_.said}}}};
   for (const auto& [id, machine] : machines_)
     all["machines"].push_back({{"id", id},
                                {"host", machine.host},

@@ -1,6 +1,6 @@
 /// The marks of a fleet's machines, whether their provider keeps marks or not:
-/// `.dtlaunch/JOB/fleet.json`. A machine is known by its id from its first mark, or from when it was
-/// asked for its end, until it was let go and has left the list.
+/// `.dtlaunch/JOB/fleet.json`. A machine is known by its id from its first mark, or from when it
+/// was asked for its end, until it was let go and has left the list.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,7 @@ class MarksFile {
   std::map<std::string, Machine> machines_;  ///< By id.
   std::set<std::string> let_go_;             ///< Those of them that were.
   BegunResize resize_;
-  std::set<std::string> removed_;            ///< Hosts that were removed before the file was lost.
+  std::set<std::string> removed_;  ///< Hosts that were removed before the file was lost.
 };
 
 }  // namespace dt::supervisor

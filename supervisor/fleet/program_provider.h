@@ -61,9 +61,9 @@ class ProgramProvider : public Provider {
   io::TaskGroup readers_;
   std::shared_ptr<Program> program_;
   provider_lines::Hello hello_;
-  provider_lines::Listing listing_;  ///< The last one, without its machines.
+  provider_lines::Listing listing_;           ///< The last one, without its machines.
   std::map<std::string, std::string> later_;  ///< By id: why a machine cannot be let go yet.
-  std::uint64_t last_ = 0;           ///< Number of the last request.
+  std::uint64_t last_ = 0;                    ///< Number of the last request.
   bool is_hinted_ = false;
   bool is_denied_ = false;  ///< The last request was, for want of a right.
 };

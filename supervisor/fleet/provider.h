@@ -48,8 +48,8 @@ class Provider {
   /// How many machines were asked for, by the last list; nullopt: none can be asked for.
   [[nodiscard]] virtual std::optional<std::uint64_t> wished() const { return std::nullopt; }
   [[nodiscard]] virtual bool can_let_go() const { return false; }
-  /// Asks for `to` machines in all, where wished() is `from`; where it is `to` it was done before. A
-  /// sentence about it, or none. Only after wished().
+  /// Asks for `to` machines in all, where wished() is `from`; where it is `to` it was done before.
+  /// A sentence about it, or none. Only after wished().
   virtual io::awaitable<Result<std::string>> grow(std::uint64_t, std::uint64_t) {
     co_return std::string();
   }

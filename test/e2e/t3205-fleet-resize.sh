@@ -109,6 +109,12 @@ awaits '.fleet.text=2 asked for, 2 here'
 say "the same names come again, as other machines"
 dtctl grow 2
 members 0,1,4,5
+
+say "a base host has gone, and comes back as another machine: its place is filled"
+dtctl leave "${hosts[1]}" --in 0 >/dev/null
+members 0,4,5
+sed -i '2s/.*/9/' lives
+members 0,4,5,6
 dtctl stop >/dev/null
 finished job "$JOB_PID" 30
 size_is 4

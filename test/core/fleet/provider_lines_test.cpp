@@ -17,6 +17,7 @@ TEST_CASE("provider lines: requests are one line each, whatever is in their text
         "\"n\":3}\n");
   CHECK(let_go(4, "a", "\xff").find('\n') == let_go(4, "a", "\xff").size() - 1);
   CHECK(confirm(5, "a") == "{\"do\":\"confirm\",\"id\":\"a\",\"n\":5}\n");
+  CHECK(grow(6, 2, 5) == "{\"do\":\"grow\",\"from\":2,\"n\":6,\"to\":5}\n");
 }
 
 TEST_CASE("provider lines: every mark has a text, and is read back from it", "[fleet]") {
@@ -34,6 +35,16 @@ TEST_CASE("provider lines: an answer, a refusal and an event", "[fleet]") {
   CHECK(refused->refusal->kind == Trouble::kDenied);
   CHECK(refused->refusal->text == "no right");
   CHECK(parse_line(R"({"event":"changed"})")->is_changed);
+}
+
+TEST_CASE("provider lines: long ids and sentences stay whole", "[fleet]") {
+  const std::string text(300, 'x');
+  const auto listing =
+      parse_listing(R"({"machines":[{"id":")" + text + R"(1","state":"pending"},)" + R"({"id":")" +
+                    text + R"(2","state":"pending"}]})");
+  REQUIRE(listing);
+  CHECK(listing->machines[0].id == text + "1");
+  CHECK(sentence_of(R"({"later":")" + text + R"("})") == text);
 }
 
 TEST_CASE("provider lines: a line that is none says what is wrong", "[fleet]") {

@@ -40,7 +40,10 @@ TEST_CASE("marks file: whoever opens it again has every mark") {
     REQUIRE(marks.note_done(SetMark{"n3#1", Mark::kAdded}, machine("n3")));
     REQUIRE(marks.note_done(SetMark{"n4#1", Mark::kAdded}, machine("n4")));
     REQUIRE(marks.note_done(DropHost{"n4"}, Machine()));
-    REQUIRE(marks.note_done(SetMark{"n5#1", Mark::kRemoved}, machine("n5")));
+    Machine asked = machine("n5");
+    asked.is_asked = true;
+    REQUIRE(marks.note_done(SetMark{"n5#1", Mark::kRemoved}, asked));
+    REQUIRE(marks.note_done(DropHost{"n5"}, Machine()));
     REQUIRE(marks.note_done(LetGo{"n5#1", ""}, machine("n5")));
   }
   MarksFile marks = folder.open();
