@@ -145,6 +145,7 @@ class Faults:
     REACHED_S = 10.0
     # ... a command may still end because of a disk that failed, and a master may still act that another one followed.
     EXCUSED_S, ENDS_S = 25.0, 30.0
+    SEEN_S = 2.0  # a file that is good again may so long be read as it was
 
     def __init__(self, site: Site, file: File, job_folder: str, keeper: Keeper, tell: Callable[[str], None]) -> None:
         self.site, self.file, self.job_folder, self.keeper, self.tell = site, file, job_folder, keeper, tell
@@ -158,7 +159,8 @@ class Faults:
         self.children: list[subprocess.Popen[bytes]] = []
         self.last_host = schedule.SERVER_HOST
         self.separated: dict[int, float] = {}  # host: until when what runs there need not be known to its master
-        self.in_force: dict[str, int] = {}     # what a volume or clock does: how many faults want it
+        self.in_force: dict[tuple[str, str], int] = {}  # what a volume does: how many faults want it
+        self.spoilt_until = 0.0  # host_worker
         self.disk_fails_until = 0.0
 
     def begin(self, fault: Fault) -> None:
@@ -230,8 +232,8 @@ class Faults:
         heapq.heappush(self.ends, (time.monotonic() + seconds, len(self.ends) + time.monotonic_ns(), call))
 
     def is_excused(self) -> bool:
-        """Whether a command may end because a disk fails, or a volume does not answer."""
-        return time.monotonic() < self.disk_fails_until
+        """Whether a command may end because a disk fails, a volume does not answer, or host_worker names no hosts."""
+        return time.monotonic() < max(self.disk_fails_until, self.spoilt_until)
 
     def saw(self, kind: str) -> None:
         self.effects[kind] = self.effects.get(kind, 0) + 1
@@ -359,16 +361,17 @@ class Faults:
     def forced(self, name: str, controls: list[Control], stall: bool = False, changes: int = 0, reads: int = 0,
                rate: int = 0) -> Callable[[], None]:
         """Makes volumes do that; what this gives ends it, unless another fault still wants it."""
-        self.in_force[name] = self.in_force.get(name, 0) + 1
         for control in controls:
+            key = name, control.path
+            self.in_force[key] = self.in_force.get(key, 0) + 1
             control.stalls += stall
             control.fails, control.fails_reads = changes or control.fails, reads or control.fails_reads
             control.rate = rate or control.rate
 
         def end() -> None:
-            self.in_force[name] -= 1
-            is_last = not self.in_force[name]
             for control in controls:
+                self.in_force[name, control.path] -= 1
+                is_last = not self.in_force[name, control.path]
                 control.stalls -= stall
                 if is_last and (changes or reads):
                     control.fails = control.fails_reads = 0
@@ -426,6 +429,7 @@ class Faults:
             self.file.edit(fault.way, fault.wanted)
             return
         self.file.spoil(fault.way, fault.wanted)
+        self.spoilt_until = time.monotonic() + fault.lasts + self.SEEN_S
         self.after(fault.lasts, self.file.restore)
 
     def command(self, *words: str) -> subprocess.Popen[bytes]:

@@ -218,8 +218,9 @@ class Keeper:
             return None
         if self._ended_by_journal(code):
             return None
-        if code != 0 and (self.epoch() < 0 or self.taken_from) and self.tried_since and self.failed < FAILED_BEGINNINGS:
-            self.failed += 1
+        is_excused = self.is_excused()
+        if code != 0 and (self.epoch() < 0 or self.taken_from) and self.tried_since and (is_excused or self.failed < FAILED_BEGINNINGS):
+            self.failed += not is_excused
             self.tell(f"         the job did not begin anew ({code}); again")
             self.process, self.due, self.how = None, time.monotonic() + AGAIN_S, "dtlaunch --resume"
             return None

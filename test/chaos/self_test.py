@@ -2,13 +2,17 @@
 from __future__ import annotations
 
 import collections
+import errno
 import os
 import signal
 import subprocess
+import tempfile
 import time
 
 import schedule
 import watch
+from faults import Faults
+from volume import Control
 from watch import Scan, Supervisor, Trainer, Watch
 
 A, B = Trainer(1, "a", -1, 2), Trainer(2, "b", -1, 3)
@@ -85,7 +89,20 @@ def schedules_are_drawn() -> None:
     assert 80 < sum(plan.default_budgets for plan in plans) < 120 and 50 < sum(plan.groups for plan in plans) < 100
 
 
+def volumes_are_mended() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        one, two = (Control(f"{folder}/{name}") for name in "ab")
+        faults = Faults.__new__(Faults)
+        faults.in_force = {}
+        of_both = faults.forced("fails", [one, two], changes=errno.ENOSPC)
+        of_one = faults.forced("fails", [Control(one.path)], changes=errno.EIO)
+        of_both()
+        assert (one.fails, two.fails) == (errno.EIO, 0), "the end of a fault that another volume still has"
+        of_one()
+        assert one.fails == 0
+
+
 def main() -> None:
-    for test in (watch_sees, scan_sees, schedules_are_drawn):
+    for test in (watch_sees, scan_sees, schedules_are_drawn, volumes_are_mended):
         test()
         print(f"{test.__name__}: ok")

@@ -39,6 +39,7 @@ class Control:
     LAYOUT = struct.Struct("<iiiiqq")  # stalls, bytes/s, errno of changes, errno of reads; failed requests, held seconds
 
     def __init__(self, path: str) -> None:
+        self.path = path
         fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         os.ftruncate(fd, self.LAYOUT.size)
         self._map = mmap.mmap(fd, self.LAYOUT.size)
