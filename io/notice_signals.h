@@ -4,6 +4,9 @@
 #include <array>
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
+#include <string>
+#include <string_view>
 
 namespace dt::io {
 
@@ -13,6 +16,15 @@ inline constexpr std::array<int, 4> kNoticeSignals{SIGTERM, SIGUSR1, SIGUSR2, SI
 /// ssh into one it was not.
 [[nodiscard]] inline bool is_in_allocation() {
   return std::getenv("SLURM_JOB_ID") != nullptr || std::getenv("PE_HOSTFILE") != nullptr;
+}
+
+/// This process is in a pod whose first process is `dtagent --pod`, which hands a kubelet's signal
+/// on.
+[[nodiscard]] inline bool is_in_pod() {
+  std::ifstream first("/proc/1/cmdline");
+  std::string words;
+  std::getline(first, words);
+  return words.ends_with(std::string_view("dtagent\0--pod\0", 14));
 }
 
 /// Grid Engine's alone, which sends its signals to each process of a task.

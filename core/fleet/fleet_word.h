@@ -1,6 +1,6 @@
 /// The word by which a fleet's provider is named: "slurm"; "command:PROGRAM", a discovery script;
-/// or a program with a "/" in its path, which speaks the provider's protocol. /bin/sh runs both
-/// with their arguments.
+/// a program with a "/" in its path, which speaks the provider's protocol; or "NAME:ARGUMENTS" for
+/// such a program of ours. /bin/sh runs all three with their arguments.
 #pragma once
 
 #include <string>
@@ -12,6 +12,7 @@ namespace dt {
 struct FleetWord {
   enum class Kind { kSlurm, kCommand, kProgram } kind = Kind::kSlurm;
   std::string words = {};  ///< The program and its arguments.
+  std::string ours = {};   ///< Of kProgram: "kubernetes", and `words` are the arguments alone.
 };
 /// kInvalid, in words of who wrote it: it names none.
 [[nodiscard]] Result<FleetWord> parse_fleet(const std::string& word);

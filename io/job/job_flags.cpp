@@ -65,7 +65,8 @@ Flags job_flags(JobSpec& spec) {
            "outputs in a row lack is left at the next epoch; a failure, no output or one that "
            "takes more than 10 s changes nothing. Hosts of the launch stay, whatever it prints; "
            "one that a person took out of host_worker is not put back until the program has "
-           "dropped it. A path with a /, and arguments: a program that speaks the protocol of "
+           "dropped it. *kubernetes:STATEFULSET*, and --namespace and --context behind it: the pods "
+           "of that StatefulSet, by kubectl (packaging/doc/kubernetes.md). A path with a /, and arguments: a program that speaks the protocol of "
            "packaging/doc/provider.md. *slurm*: what `dtctl grow` asks for, which needs no such option.",
        .json = "fleet"},
       {.name = "on-change", .value = "refuse|restart", .to = one_of(rules.on_change, kOnChange),

@@ -38,7 +38,7 @@ constexpr auto kGuardDeadline = std::chrono::seconds(5);
 constexpr int kExitNoAgent = 3;
 
 [[nodiscard]] bool takes_notices(const AgentOptions& options) {
-  return options.notice_grace > Duration{} && io::is_in_allocation();
+  return options.notice_grace > Duration{} && (io::is_in_allocation() || io::is_in_pod());
 }
 
 /// Starts `dtagent --daemon` with the lock as descriptor kDaemonLockFd.

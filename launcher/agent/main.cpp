@@ -1,5 +1,5 @@
 /// dtagent: `--attach` is the bridge a backend runs on a host, `--daemon` the agent behind it,
-/// `--hold` what keeps a scheduler's node for it.
+/// `--hold` what keeps a scheduler's node for it, `--pod` the first process of a pod.
 #include <chrono>
 #include <cstdio>
 
@@ -12,6 +12,7 @@
 #include "launcher/agent/daemon.h"
 #include "launcher/agent/gpu_watch.h"
 #include "launcher/agent/hold.h"
+#include "launcher/agent/pod.h"
 
 namespace {
 
@@ -35,6 +36,9 @@ dtlaunch runs it by itself; nobody has to call it by hand.
   dtagent --hold --job JOB --host HOST [--lonely-timeout TIME]
       Keeps a scheduler's node for JOB (dtctl grow): waits for the agent of
       HOST, hands the scheduler's signals on to it, and ends when it has ended.
+  dtagent --pod
+      The command of a pod of Kubernetes that jobs use: reaps processes; TERM is
+      a notice for the agents here, and it ends when they have ended.
   dtagent --gpus [--interval TIME]
       What the agent runs beside itself to watch the host's GPUs.
   dtagent --version
@@ -45,6 +49,7 @@ struct CommandLine {
   bool attach = false;
   bool daemon = false;
   bool hold = false;
+  bool pod = false;
   bool gpus = false;
   bool check = false;
   bool clean = false;
@@ -59,6 +64,7 @@ io::Flags flags_of(CommandLine& line) {
       {.name = "attach", .to = &line.attach},
       {.name = "daemon", .to = &line.daemon},
       {.name = "hold", .to = &line.hold},
+      {.name = "pod", .to = &line.pod},
       {.name = "start", .to = &line.bridge.start},
       {.name = "stay", .to = &line.bridge.stay,
        .help = "with --start: end after the agent that was started"},
@@ -119,9 +125,10 @@ int main(int argc, char** argv) {
     return launcher::clean_main(line.cleaning);
   }
   if (line.gpus) return launcher::gpu_watch_main(line.interval);
+  if (line.pod) return launcher::pod_main();
   if (line.check) return launcher::check_main(line.bridge.lines);
   if (line.attach + line.daemon + line.hold != 1)
-    return refused("one of --attach, --hold, --check, --clean and --gpus is needed");
+    return refused("one of --attach, --hold, --pod, --check, --clean and --gpus is needed");
   const launcher::AgentOptions& agent = line.bridge.agent;
   if (agent.job.empty()) return refused("--job is missing");
   if (agent.host.empty()) return refused("--host is missing");

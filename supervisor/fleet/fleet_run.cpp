@@ -12,6 +12,7 @@
 #include "io/fd.h"
 #include "io/job/control_protocol.h"
 #include "io/job/job_pointer.h"
+#include "io/subprocess.h"
 #include "supervisor/fleet/command_provider.h"
 #include "supervisor/fleet/program_provider.h"
 #include "supervisor/fleet/slurm_provider.h"
@@ -119,6 +120,9 @@ awaitable<Result<void>> FleetRun::run() {
       provider_ = std::make_unique<CommandProvider>(word_.words, folder_);
       break;
     case FleetWord::Kind::kProgram:
+      if (!word_.ours.empty())
+        word_.words = fmt::format("python3 '{}/../lib/dtlaunch/fleet-{}.py' {}",
+                                  io::program_folder().string(), word_.ours, word_.words);
       provider_ = std::make_unique<ProgramProvider>(executor, word_.words, folder_, job_);
       break;
   }
@@ -297,7 +301,8 @@ Result<std::vector<Machine>> FleetRun::to_be_asked(const Resize& resize, const J
            (host != job.hosts.end() && host->second.is_own) ||
            (!resize.host.empty() && machine.host != resize.host);
   });
-  std::vector<Machine> chosen = newest_machines(all, resize.host.empty() ? resize.count : all.size());
+  std::vector<Machine> chosen =
+      newest_machines(all, resize.host.empty() ? resize.count : all.size());
   if (!resize.host.empty() && chosen.empty())
     return fail(ErrorKind::kInvalid, "{} is no machine of {} that could go: dtctl remove {}",
                 resize.host, name, resize.host);

@@ -54,7 +54,8 @@ TEST_CASE("fleet word: a provider is named, or what is expected is said", "[flee
   CHECK(parse_fleet("./d.sh -x")->words == "./d.sh -x");
   for (const char* word : {"", "aws", "command", "slurm:", "d.sh /x"})
     CHECK(parse_fleet(word).error().message ==
-          "command:PROGRAM, slurm or the path of a provider's program (with a /) was expected");
+          "command:PROGRAM, kubernetes:STATEFULSET, slurm or the path of a provider's program "
+          "(with a /) was expected");
   for (const char* word : {"command:", "command:  "})
     CHECK(parse_fleet(word).error().message ==
           "the program that prints the hosts is missing: command:PROGRAM");

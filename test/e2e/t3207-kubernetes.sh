@@ -1,0 +1,105 @@
+# timeout=400 cost=60 schedulers
+# --fleet kubernetes:dt-workers with a real API server and the shipped manifests; pods are namespaces whose first process is the
+# manifest's command. kubectl is the real one with the shipped service account's rights; only `exec` enters the namespace.
+# scripts/kubernetes-api build makes the API server, once.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/elastic.sh"
+api="$DT_SOURCE/scripts/kubernetes-api"
+home=${DT_KUBERNETES:-$HOME/.cache/dtlaunch/kubernetes}
+[ -x "$home/bin/kube-apiserver" ] || skip "scripts/kubernetes-api build has not run"
+[ "$(id -u)" = 0 ] || skip "root is needed for pods that are namespaces"
+K=$T/kubernetes
+trap 'status=$?; set +e; "$api" down "$K"; (exit $status); _cleanup' EXIT
+start api env XDG_CACHE_HOME="$HOME/.cache" "$api" up "$K" $((20000 + $$ % 4000 * 3))
+finished api "$PID" 120
+export KUBECONFIG=$K/kubeconfig
+say "the manifests are accepted; of 1.20, before policy/v1"
+kubectl kustomize "$DT_SOURCE/packaging/kubernetes" | sed 's,policy/v1$,policy/v1beta1,' >all.yaml
+run apply kubectl apply -f all.yaml
+output apply
+expect_status 0
+wait_for 20 'kubectl get secret -o name | grep -q dt-master-token'
+token=$(kubectl get "$(kubectl get secret -o name | grep dt-master-token)" -o 'jsonpath={.data.token}' | base64 -d)
+sed "s/admin-token/$token/" "$K/kubeconfig" >"$K/master"
+mkdir "$K/pods" "$T/bin"
+start kubelet "$DT_SOURCE/test/fleet/kubelet.py" "$K/kubeconfig" "$K/pods"
+KUBELET=$PID
+real=$(command -v kubectl)
+cat >"$T/bin/kubectl" <<END
+#!/bin/bash
+export KUBECONFIG=$K/master
+[ "\$1" = exec ] || exec '$real' "\$@"
+[[ "\$*" =~ ^exec\ -i\ ([-a-z0-9]+)\ --\ (.*) ]] || { echo "strange words: \$*" >&2; exit 1; }
+pid=\$(cat "$K/pods/\${BASH_REMATCH[1]}.pid" 2>/dev/null) || { echo "Error from server (NotFound): pods \"\${BASH_REMATCH[1]}\" not found" >&2; exit 1; }
+exec env XDG_RUNTIME_DIR="$K/pods/\${BASH_REMATCH[1]}" nsenter -t "\$pid" -p -m -- \${BASH_REMATCH[2]}
+END
+chmod +x "$T/bin/kubectl"
+as_admin() { "$real" "$@"; }
+has_pods() { WANT=$* wait_for 30 '[ "$(as_admin get pods -l app=dt-workers -o name | cut -d/ -f2 | paste -sd " ")" = "$WANT" ]' || fail "pods are not $*: $(as_admin get pods)"; }
+has_pods dt-workers-0 dt-workers-1
+wait_for 20 '[ -e "$K/pods/dt-workers-1.pid" ]'
+printf 'dt-workers-0\ndt-workers-1\n' >hosts
+export PATH=$T/bin:$PATH
+say "the provider speaks the protocol"
+run conforms python3 "$DT_SOURCE/test/fleet/conformance.py" --machines 2 python3 "$DT_SOURCE/supervisor/fleet/providers/kubernetes.py" dt-workers
+output conforms
+expect_status 0
+as_admin scale statefulset dt-workers --replicas=2 >/dev/null
+has_pods dt-workers-0 dt-workers-1
+wait_for 20 '[ "$(ls "$K"/pods/*.pid | wc -l)" = 2 ]'
+
+train -n 2 -s 1 -H hosts --launcher kubernetes --notice-grace 60s --notice-margin 10s --fleet kubernetes:dt-workers --
+members 0,1
+awaits '.fleet.text=2 asked for, 2 here'
+say "kubectl scale to 4: they join; to 3: the highest leaves before its pod ends"
+as_admin scale statefulset dt-workers --replicas=4 >/dev/null
+members 0,1,2,3
+as_admin scale statefulset dt-workers --replicas=3 >/dev/null
+members 0,1,2
+has_pods dt-workers-0 dt-workers-1 dt-workers-2
+wait_for 20 'changes | grep -qx "2 REMOVED dt-workers-3"' || fail "$(changes)"
+
+say "dtctl grow and shrink"
+run grow dtctl grow 2
+output grow
+expect_output grow 'statefulset dt-workers: 3 -> 5 replicas'
+awaits workers=5
+dtctl shrink 2
+awaits workers=3
+has_pods dt-workers-0 dt-workers-1 dt-workers-2
+
+say "the API server is killed: nothing changes; it comes back, and what was wished meanwhile is done"
+kill -KILL "$(<"$K/api.pid")"
+awaits '.fleet.trouble ~ .'
+some_epochs 5
+members 0,1,2
+start again env XDG_CACHE_HOME="$HOME/.cache" "$api" start "$K"
+finished again "$PID" 120
+as_admin scale statefulset dt-workers --replicas=4 >/dev/null
+awaits workers=4
+
+say "a pod is deleted: its worker leaves before it ends, and its successor joins"
+added() { changes | grep -c "ADDED $1\$" || true; }
+before=$(added dt-workers-3)
+as_admin delete pod dt-workers-3 --wait=false >/dev/null
+wait_for 30 '[ "$(added dt-workers-3)" -gt "$before" ]' || fail "$(changes)"
+changes | tail -n 2 | cut -d" " -f2- | paste -sd, | grep -qx 'REMOVED dt-workers-3,ADDED dt-workers-3' || fail "$(changes)"
+event worker_crashed | grep -qx 0 || fail "a worker was killed"
+
+say "a base pod is deleted and is back under its name: its place is filled"
+as_admin delete pod dt-workers-1 --wait=false >/dev/null
+wait_for 30 '[ "$(added dt-workers-1)" = 1 ]' || fail "$(changes)"
+awaits workers=4
+
+say "a right is missing: it is named, and the job goes on"
+as_admin patch role dt-master --type=json -p '[{"op": "replace", "path": "/rules/0/verbs", "value": ["get", "watch"]}]' >/dev/null
+awaits '.fleet.trouble ~ cannot list resource'
+some_epochs 3
+awaits workers=4
+as_admin patch role dt-master --type=json -p '[{"op": "replace", "path": "/rules/0/verbs", "value": ["get", "list", "watch"]}]' >/dev/null
+dtctl stop >/dev/null
+finished job "$JOB_PID" 30
+has_pods dt-workers-0 dt-workers-1 dt-workers-2 dt-workers-3
+kill -TERM "$KUBELET"
+"$api" down "$K"
+expect_nothing_left
