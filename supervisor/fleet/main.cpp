@@ -27,8 +27,7 @@ constexpr const char* kHelp =
     "                   given back when the job wants them no more\n"
     "  command:PROGRAM  what the program prints each 5 s: HOST or HOST:SLOTS a line,\n"
     "                   and leave=SECONDS behind a host that goes away\n"
-    "  kubernetes:NAME  the pods of the StatefulSet NAME, by kubectl; behind it\n"
-    "                   --namespace NAMESPACE and --context CONTEXT\n"
+    "  kubernetes:NAME  the pods of the StatefulSet NAME, by kubectl\n"
     "  ./PROGRAM        a path with a / in it: a program that speaks the protocol of\n"
     "                   provider.md (in dtlaunch's documents)\n";
 
