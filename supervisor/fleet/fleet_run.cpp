@@ -307,7 +307,7 @@ Result<std::vector<Machine>> FleetRun::to_be_asked(const Resize& resize, const J
     return fail(ErrorKind::kInvalid, "{} is no machine of {} that could go: dtctl remove {}",
                 resize.host, name, resize.host);
   if (resize.host.empty() && chosen.size() < resize.count)
-    return fail(ErrorKind::kInvalid, "of {} {} of {} machines could go (others: dtctl remove HOST)",
+    return fail(ErrorKind::kInvalid, "{} has {} machines that could go, not {} (dtctl remove HOST)",
                 name, chosen.size(), resize.count);
   return chosen;
 }

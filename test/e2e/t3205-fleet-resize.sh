@@ -73,7 +73,7 @@ awaits '.fleet.text=2 asked for, 2 here'
 say "what cannot be is refused, and asks for nothing"
 refused '4 more workers would be 6, and --max-workers is 5' dtctl grow 4
 refused 'words for sbatch are for Slurm, and the job has numbered' dtctl grow 1 -- -p gpu
-refused 'of numbered 0 of 1 machines could go' dtctl shrink
+refused 'numbered has 0 machines that could go, not 1' dtctl shrink
 refused "${hosts[0]} is no machine of numbered that could go" dtctl shrink "${hosts[0]}"
 size_is 2
 
