@@ -23,7 +23,7 @@ struct FleetRules {
   /// left, nobody wants it, or its host was the job's already.
   bool returns_idle = false;
   bool returns_at_end = false;  ///< The job's end, of all machines that are not of the launch.
-  bool keeps_marks = true;  ///< False: the provider keeps one mark, whichever it was told first.
+  bool keeps_marks = true;      ///< False: the provider keeps the first mark of a machine alone.
 };
 
 /// A host as the job knows it.

@@ -345,7 +345,7 @@ class Run {
 [[noreturn]] void usage() {
   fmt::print(
       stderr,
-      "usage: fleet_sim --seed N [--trace]  one run, told line by line\n"
+      "usage: fleet_sim --seed N [--trace]  one run; --trace prints each event\n"
       "       fleet_sim --seeds COUNT [--from N | --fresh]\n"
       "       ... --planted NAME | --all-planted   a wrong plan, which must be found\n       ");
   for (const auto& [name, planted] : kPlanted) fmt::print(stderr, " {}", name);
@@ -359,7 +359,7 @@ struct Range {
   bool is_traced = false;
 };
 
-/// How many seeds fail; the first of them are told.
+/// The number of seeds that fail; prints the first of them.
 std::uint64_t failures(const Range& range, Planted planted, std::uint64_t most_told) {
   std::uint64_t failed = 0;
   for (std::uint64_t seed = range.from; seed < range.from + range.seeds; ++seed) {
