@@ -33,7 +33,6 @@ std::vector<FleetAction> FleetMemory::look(std::vector<Machine> listed, const Jo
     return host == wish.hosts.end() || !host->second.is_leaving || replaced_.contains(machine.id) ||
            has(machines_, machine.id);
   });
-  failed_.clear();
   std::vector<Machine> all = machines_;
   all.insert(all.end(), gone_.begin(), gone_.end());
   FleetPlan plan = plan_fleet(all, wish, rules_, missing_);
@@ -50,15 +49,6 @@ void FleetMemory::note_done(const FleetAction& action) {
   if (const auto* confirm = std::get_if<Confirm>(&action)) confirmed_.insert(confirm->id);
   if (const auto* go = std::get_if<LetGo>(&action)) let_go_.insert(go->id);
   if (const auto* set = std::get_if<SetMark>(&action)) marks_[set->id] = set->mark;
-}
-
-void FleetMemory::note_failed(const FleetAction& action) {
-  if (const auto* add = std::get_if<AddHost>(&action)) failed_.insert(add->id);
-}
-
-bool FleetMemory::is_due(const FleetAction& action) const {
-  const auto* set = std::get_if<SetMark>(&action);
-  return !set || !failed_.contains(set->id);
 }
 
 bool FleetMemory::is_repeated(const FleetAction& action) const {

@@ -17,11 +17,8 @@ class FleetMemory {
 
   /// What is to be done now, in this order, by `listed`, a complete list, and the newer `wish`.
   [[nodiscard]] std::vector<FleetAction> look(std::vector<Machine> listed, const JobWish& wish);
-  /// Of the last look's actions, one that was done, or could not be.
+  /// Of the last look's actions, one that was done.
   void note_done(const FleetAction& action);
-  void note_failed(const FleetAction& action);
-  /// None before it failed without which it has no sense.
-  [[nodiscard]] bool is_due(const FleetAction& action) const;
   /// A machine that was let go is still there: it is let go once more, and that is no news.
   [[nodiscard]] bool is_repeated(const FleetAction& action) const;
 
@@ -40,7 +37,6 @@ class FleetMemory {
   std::set<std::string> confirmed_;
   std::set<std::string> let_go_;
   std::map<std::string, Mark> marks_;  ///< Set in this life; a list may be older.
-  std::set<std::string> failed_;       ///< Machines that could not be added at the last look.
   std::vector<std::string> missing_;   ///< FleetPlan::missing
   bool is_changed_ = false;
 };

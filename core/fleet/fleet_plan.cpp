@@ -99,11 +99,9 @@ class Planner {
     if (wish_.max_workers > 0 && lines_ + machine.slots > wish_.max_workers) return;
     wanted_ += machine.slots;
     lines_ += machine.slots;
+    // Its mark comes once the line is in force: a supervisor that was killed meanwhile does not
+    // show the line yet.
     act(AddHost{machine.host, machine.slots, machine.id});
-    // At once: if the provider were away until the machine has gone, nobody would know whose it
-    // was. Of a machine that goes back when it is idle only once its line is in force: a supervisor
-    // that was killed meanwhile does not show the line yet.
-    if (!rules_.returns_idle) mark(machine, Mark::kAddQueued);
   }
 
   void look_at_joined(const Machine& machine, const JobHost& host) {

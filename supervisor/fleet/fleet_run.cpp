@@ -206,7 +206,6 @@ awaitable<Result<bool>> FleetRun::look(Duration wait) {
   const auto actions = memory_->look(std::move(*listed), wish->job);
   if (memory_->is_changed()) is_changed_ = true;
   for (const FleetAction& action : actions) {
-    if (!memory_->is_due(action)) continue;
     const auto done = co_await act(action, *wish);
     if (!done && done.error().kind == ErrorKind::kClosed) co_return tl::unexpected(done.error());
     if (done) {
@@ -214,7 +213,6 @@ awaitable<Result<bool>> FleetRun::look(Duration wait) {
       memory_->note_done(action);
     } else {
       trouble_ = done.error().message;
-      memory_->note_failed(action);
     }
   }
   const bool is_empty = std::ranges::all_of(memory_->machines(), [](const Machine& machine) {
@@ -338,6 +336,7 @@ awaitable<Result<void>> FleetRun::act(FleetAction action, const FleetWish& wish)
   Result<void> done;
   if (const auto* add = std::get_if<AddHost>(&action)) {
     done = co_await request("add", provider_->line_of(add->host), add->slots);
+    machine = memory_->machine(add->id);
     if (done) tell(fmt::format("{} has {}: it is added", name, add->host));
   } else if (const auto* leave = std::get_if<Leave>(&action)) {
     done = co_await request("leave", leave->host, 1, leave->deadline);

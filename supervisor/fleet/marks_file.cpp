@@ -115,6 +115,8 @@ Result<void> MarksFile::note_done(const FleetAction& action, Machine machine) {
   if (const auto* set = std::get_if<SetMark>(&action)) {
     machine.mark = set->mark;
     machines_[machine.id] = std::move(machine);
+  } else if (std::holds_alternative<AddHost>(action)) {
+    machines_.try_emplace(machine.id, machine);
   } else if (const auto* go = std::get_if<LetGo>(&action)) {
     if (machines_.contains(go->id)) let_go_.insert(go->id);
   } else if (const auto* drop = std::get_if<DropHost>(&action)) {

@@ -1,6 +1,6 @@
 /// The marks of a fleet's machines, whether their provider keeps marks or not:
-/// `.dtlaunch/JOB/fleet.json`. A machine is known by its id from its first mark, or from when it
-/// was asked for its end, until it was let go and has left the list.
+/// `.dtlaunch/JOB/fleet.json`. A machine is known by its id from when its host was added, or it
+/// was marked or asked for its end, until it was let go and has left the list.
 #pragma once
 
 #include <cstdint>

@@ -69,20 +69,6 @@ TEST_CASE("fleet memory: after a restart the replacement of an ending machine is
   CHECK(memory.look({replacement()}, without_n2()) == Actions{DropHost{"n2"}});
 }
 
-TEST_CASE("fleet memory: a machine that could not be added is not marked", "[fleet]") {
-  FleetMemory memory(FleetRules{});
-  const std::vector<Machine> seen = {{.id = "i-1", .state = MachineState::kReady, .host = "n2"},
-                                     {.id = "i-2", .state = MachineState::kReady, .host = "n3"}};
-  const Actions all = memory.look(seen, JobWish{});
-  REQUIRE(all.size() == 4);
-  memory.note_failed(all[0]);
-  CHECK_FALSE(memory.is_due(all[1]));
-  CHECK(memory.is_due(all[2]));
-  CHECK(memory.is_due(all[3]));
-  CHECK(memory.look(seen, JobWish{}) == all);
-  CHECK(memory.is_due(all[1]));
-}
-
 TEST_CASE("fleet memory: an old list takes no mark back", "[fleet]") {
   FleetMemory memory(FleetRules{});
   JobWish wish;

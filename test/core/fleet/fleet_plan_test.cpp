@@ -43,7 +43,6 @@ TEST_CASE("fleet: people read how many are asked for and why some wait", "[fleet
 TEST_CASE("fleet plan, Slurm: a node joins once, whoever looks and however often", "[fleet]") {
   JobWish wish{.wanted = 1};
   CHECK(actions({pending(1)}, wish).empty());
-  // Marked at once, it would go back if the supervisor died before it took the line.
   CHECK(actions({running(1, "n2")}, wish) == Actions{AddHost{"n2", 1, "1"}});
   wish.hosts["n2"] = held(1, false);
   wish.wanted = 2;
@@ -185,8 +184,8 @@ std::vector<FleetAction> cloud(const Machine& machine, const JobHost& host) {
 TEST_CASE("fleet plan: a machine's marks follow its host, from the line to the last worker",
           "[fleet]") {
   Machine machine = running(1, "n2");
-  CHECK(cloud(machine, {}) == Actions{AddHost{"n2", 1, "1"}, SetMark{"1", Mark::kAddQueued}});
-  // Who added it died before it was marked.
+  // Marked at once, it would be REMOVED if the supervisor died before it took the line.
+  CHECK(cloud(machine, {}) == Actions{AddHost{"n2", 1, "1"}});
   CHECK(cloud(machine, held(1, false)) == Actions{SetMark{"1", Mark::kAddQueued}});
   machine.mark = Mark::kAddQueued;
   CHECK(cloud(machine, held(1, true)).empty());

@@ -26,7 +26,7 @@ struct CloudMachine {
   Machine is;
   bool is_gone = false;
   bool is_base = false;
-  bool was_edited_out = false;  ///< A person took its line out of host_worker.
+  bool has_lost_line = false;  ///< It was in host_worker, and was taken out.
   int ready_at = 0;
   std::optional<int> gone_at;
 };

@@ -56,7 +56,7 @@ class Run {
     for (int i = 0; i < 2; ++i) {
       const std::string host = fmt::format("base{}", i);
       cloud_.begin(host, true, 0);
-      job_.add(host, 1, true);
+      job_.add(host, 1, 0, true);
     }
     for (now_ = 0; now_ < kFaults + kQuiet && wrong_.empty(); ++now_) {
       is_faulty_ = now_ < kFaults;
@@ -103,7 +103,7 @@ class Run {
     const std::string host = any_host();
     if (job_.at(host).slots == 0 || !job_.remove(host)) return;
     tell("a person removes {}", host);
-    if (CloudMachine* machine = cloud_.on(host)) machine->was_edited_out = true;
+    if (CloudMachine* machine = cloud_.on(host)) machine->has_lost_line = true;
   }
 
   void edit_in() {
@@ -112,7 +112,7 @@ class Run {
     if (!machine || machine->is_base || machine->is.state != MachineState::kReady) return;
     if (job_.at(host).slots > 0) return;
     tell("a person adds {}", host);
-    machine->was_edited_out = false;
+    machine->has_lost_line = false;
     job_.add(host, 1);
     if (machine->is.mark != Mark::kNone) known_.insert(host);
   }
@@ -174,11 +174,7 @@ class Run {
     for (const FleetAction& action : memory_->look(std::move(*listed), wish)) {
       if (planted_ == Planted::kDrop && std::holds_alternative<DropHost>(action)) continue;
       if (is_faulty_ && random_.chance(0.02)) return restart("before an action");
-      if (!memory_->is_due(action)) continue;
-      if (is_faulty_ && random_.chance(0.05)) {
-        memory_->note_failed(action);
-        continue;
-      }
+      if (is_faulty_ && random_.chance(0.05)) continue;
       std::visit([this](const auto& what) { act(what); }, action);
       if (!wrong_.empty()) return;
       if (is_faulty_ && random_.chance(0.02)) return restart("after an action");
@@ -206,11 +202,13 @@ class Run {
   void act(const AddHost& add) {
     tell("add {}", add.host);
     CloudMachine* machine = cloud_.on(add.host);
-    if (machine && machine->was_edited_out && machine->is.mark >= Mark::kAddQueued)
+    if (machine && machine->has_lost_line && machine->is.mark >= Mark::kAddQueued)
       return fail_with("7: {} is put back, which a person took out", add.host);
     // Without its mark nobody can know that it was there.
-    if (machine) machine->was_edited_out = false;
-    if (!job_.has_ended()) job_.add(add.host, add.slots);
+    if (machine) machine->has_lost_line = false;
+    const int late =
+        is_faulty_ && random_.chance(0.2) ? static_cast<int>(random_.between(1, 4)) : 0;
+    if (!job_.has_ended()) job_.add(add.host, add.slots, late);
     known_.insert(add.host);
   }
 
@@ -221,6 +219,7 @@ class Run {
     if (line.running() > 0 && is_linked(drop.host))
       return fail_with("3: {} is dropped, whose agent answers", drop.host);
     job_.remove(drop.host);
+    if (CloudMachine* machine = cloud_.on(drop.host)) machine->has_lost_line = true;
   }
 
   void act(const Leave& leave) {
@@ -242,6 +241,12 @@ class Run {
       return;
     }
     if (set.mark < machine->is.mark) return fail_with("4: the mark of {} goes back", set.id);
+    const JobModel::Line line = job_.at(machine->is.host);
+    const bool may_go = machine->is.is_asked || machine->has_lost_line || line.is_leaving ||
+                        line.is_given_up || line.is_base || line.empty > 0 ||
+                        machine->is.state != MachineState::kReady || job_.has_ended();
+    if (set.mark >= Mark::kRemovalQueued && !may_go)
+      return fail_with("5: {} is used no more, and nobody wanted that", set.id);
     machine->is.mark = set.mark;
   }
 
@@ -257,7 +262,7 @@ class Run {
       return fail_with("1: {} is let go, and a worker runs there", go.id);
     const bool is_full =
         job_.max_workers() > 0 && job_.wanted() + machine->is.slots > job_.max_workers();
-    const bool is_idle = !has_host || machine->was_edited_out || line.is_base || line.is_given_up ||
+    const bool is_idle = !has_host || machine->has_lost_line || line.is_base || line.is_given_up ||
                          line.empty == line.slots || is_full;
     if (!is_end && !machine->is.is_asked && !(kind_.rules.returns_idle && is_idle))
       return fail_with("1: {} is let go, for which nobody asked", go.id);
@@ -298,7 +303,7 @@ class Run {
         if (kind_.rules.returns_at_end) fail_with("5: {} is there after the job's end", id);
       } else if (machine.is.is_asked && kind_.may_let_go) {
         fail_with("5: {} was asked for, and is there", id);
-      } else if (machine.was_edited_out) {
+      } else if (machine.has_lost_line) {
         if (kind_.rules.returns_idle) fail_with("5: {} has no line, and is there", id);
       } else if (machine.is.mark < Mark::kRemovalQueued && line.members == 0 && !line.is_given_up &&
                  !machine.is.is_asked && job_.has_room(machine.is.slots)) {

@@ -10,13 +10,14 @@ constexpr int kGivenUpAfter = 12;
 
 }  // namespace
 
-void JobModel::add(const std::string& host, std::uint32_t slots, bool is_base) {
+void JobModel::add(const std::string& host, std::uint32_t slots, int late, bool is_base) {
   Line& line = lines_[host];
   if (line.slots == 0) {
-    line.slots = slots;
-    line.empty = 0;
-    line.is_leaving = false;
     line.is_base = is_base;
+    if (late > 0)
+      coming_.try_emplace(host, Coming{slots, late});
+    else
+      take(host, slots);
   } else if (line.empty > 0) {
     line.empty = 0;
     line.is_leaving = false;
@@ -25,11 +26,20 @@ void JobModel::add(const std::string& host, std::uint32_t slots, bool is_base) {
   line.unreachable = 0;
 }
 
+void JobModel::take(const std::string& host, std::uint32_t slots) {
+  coming_.erase(host);
+  Line& line = lines_[host];
+  line.slots = slots;
+  line.empty = 0;
+  line.is_leaving = false;
+}
+
 bool JobModel::remove(const std::string& host) {
   Line& line = lines_[host];
   if (line.is_base) return false;
   line.slots = 0;
   line.empty = 0;
+  coming_.erase(host);
   return true;
 }
 
@@ -49,6 +59,12 @@ void JobModel::crash(const std::string& host) {
 
 void JobModel::pass(int now, bool is_boundary,
                     const std::function<bool(const std::string&)>& has_machine) {
+  for (const auto& [host, coming] : std::map(coming_)) {
+    if (coming.ticks > 0)
+      --coming_.at(host).ticks;
+    else
+      take(host, coming.slots);
+  }
   for (auto& [host, line] : lines_) {
     line.unreachable = has_machine(host) ? 0 : line.unreachable + 1;
     if (line.unreachable >= kDeadAfter) line.starting = line.members = 0;

@@ -28,8 +28,9 @@ class JobModel {
 
   explicit JobModel(std::uint32_t max_workers) : max_workers_(max_workers) {}
 
-  /// As dtctl add: places that were left are filled, a line that is there stays.
-  void add(const std::string& host, std::uint32_t slots, bool is_base = false);
+  /// As dtctl add: places that were left are filled, a line that is there stays. A new line is in
+  /// force `late` ticks from now: its supervisor may be killed before it has read the file.
+  void add(const std::string& host, std::uint32_t slots, int late = 0, bool is_base = false);
   /// As dtctl remove; false: a host of the launch.
   bool remove(const std::string& host);
   void leave(const std::string& host, std::optional<double> deadline);
@@ -51,10 +52,16 @@ class JobModel {
   [[nodiscard]] bool has_room(std::uint32_t slots) const;
 
  private:
+  void take(const std::string& host, std::uint32_t slots);
   void fill();
 
   std::uint32_t max_workers_;
-  std::map<std::string, Line> lines_;
+  std::map<std::string, Line> lines_;  ///< In force.
+  struct Coming {
+    std::uint32_t slots = 0;
+    int ticks = 0;
+  };
+  std::map<std::string, Coming> coming_;
   bool has_ended_ = false;
 };
 

@@ -38,6 +38,8 @@ TEST_CASE("marks file: whoever opens it again has every mark") {
     REQUIRE(marks.note_done(SetMark{"n2#1", Mark::kRemovalQueued}, going));
     REQUIRE(marks.note_done(SetMark{"b#1", Mark::kBase}, machine("b")));
     REQUIRE(marks.note_done(SetMark{"n3#1", Mark::kAdded}, machine("n3")));
+    REQUIRE(marks.note_done(AddHost{"n3", 1, "n3#1"}, machine("n3")));  // its mark stays
+    REQUIRE(marks.note_done(AddHost{"n6", 1, "n6#1"}, machine("n6")));
     REQUIRE(marks.note_done(SetMark{"n4#1", Mark::kAdded}, machine("n4")));
     REQUIRE(marks.note_done(DropHost{"n4"}, Machine()));
     Machine asked = machine("n5");
@@ -48,8 +50,9 @@ TEST_CASE("marks file: whoever opens it again has every mark") {
   }
   MarksFile marks = folder.open();
   CHECK(marks.loss().empty());
-  CHECK(marks.known().size() == 3);
+  CHECK(marks.known().size() == 4);
   CHECK(marks.knows_host("n2"));
+  CHECK(marks.knows_host("n6"));
   CHECK_FALSE(marks.knows_host("b"));
   CHECK_FALSE(marks.knows_host("n4"));
   std::vector<Machine> listed = {machine("n2"), machine("n3"), machine("n5")};
