@@ -13,6 +13,7 @@ namespace {
 constexpr std::uint64_t kSharedRoom = std::uint64_t{8} << 20;
 
 constexpr Duration kBatchTime = std::chrono::milliseconds(200);
+constexpr Duration kProgressTime = std::chrono::seconds(1);
 constexpr std::size_t kBatchBytes = std::size_t{64} << 10;
 
 // What is kept of a worker whose lines are not shown, for the case that it fails.
@@ -173,15 +174,19 @@ void ProcessOutput::show_end_of(WorkerId worker) {
 io::awaitable<void> ProcessOutput::run() {
   static_assert(LineFold::kWait > kBatchTime, "what comes in a sleep is not due before its end");
   Time batch_at = io::steady_now();
-  for (int batches = 0;;) {
+  Time progress_at = batch_at;
+  for (;;) {
     const Time until = std::min(batch_at, fold_.due_at().value_or(batch_at));
     co_await io::sleep_for(until - io::steady_now());
     const Time now = io::steady_now();
     show(fold_.due(now));
     if (now < batch_at) continue;
     batch_at = now + kBatchTime;
-    const bool shows_progress = batches++ % 5 == 0;
-    if (shows_progress) credit_.repeat(volume_.is_output_stalled());
+    const bool shows_progress = now >= progress_at;
+    if (shows_progress) {
+      progress_at = now + kProgressTime;
+      credit_.repeat(volume_.is_output_stalled());
+    }
     for (auto& [process, stream] : streams_) {
       store(stream);
       if (!shows_progress) continue;

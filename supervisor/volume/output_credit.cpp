@@ -7,6 +7,7 @@ namespace {
 
 /// Less is not worth a message, and a host with less unused than that is short of it.
 constexpr std::uint64_t kLeastGrant = kFirstOutputRoom / 2;
+constexpr int kOfLate = 10;  ///< Repeats.
 
 }  // namespace
 
@@ -26,6 +27,7 @@ void OutputCredit::received(const Host& host, std::uint64_t bytes, const std::st
   Account& account = accounts_[host];
   change(account, [&](Account& a) {
     a.received += bytes;
+    a.quiet = 0;
     a.granted = std::max(a.granted, a.received);
     a.waits += stored;
   });
@@ -64,8 +66,9 @@ void OutputCredit::grant(const Host& host, Account& account) {
 
 void OutputCredit::repeat(bool is_stalled) {
   is_stalled_ = is_stalled;
-  for (const auto& [host, account] : accounts_)
-    if (account.unused() < kLeastGrant) give_(host, {account.granted, is_stalled});
+  for (auto& [host, account] : accounts_)
+    if (account.unused() < kLeastGrant || account.quiet++ < kOfLate)
+      give_(host, {account.granted, is_stalled});
 }
 
 }  // namespace dt::supervisor

@@ -32,8 +32,8 @@ class OutputCredit {
                 std::uint64_t stored);
   /// Bytes of this file do not wait any more: they are written, or lost.
   void written(const std::string& file, std::uint64_t bytes);
-  /// Once a second: hosts that have used up most of theirs get a sign of life, and learn whether
-  /// the volume stalls.
+  /// Once a second: hosts that have used up most of theirs, or have sent something of late, get a
+  /// sign of life, and learn whether the volume stalls. All that they may send can be on its way.
   void repeat(bool is_stalled);
 
  private:
@@ -41,6 +41,7 @@ class OutputCredit {
     std::uint64_t granted = kFirstOutputRoom;  ///< Over the present link.
     std::uint64_t received = 0;                ///< Over the present link.
     std::uint64_t waits = 0;                   ///< Bytes that are not written.
+    int quiet = 0;                             ///< Repeats since something came.
 
     [[nodiscard]] std::uint64_t unused() const { return granted - received; }
     /// What it has of the shared room.

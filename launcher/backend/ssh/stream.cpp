@@ -152,7 +152,10 @@ io::awaitable<Result<std::size_t>> SshStream::read(std::span<char> into) {
       buffer_.clear();
       taken_ = 0;
       pull();
+      // There is no end to what a host may send: others get their turn.
+      if (!buffer_.empty()) co_await io::asio::post(session_->executor(), io::tok);
     }
+    if (closed_) continue;
     if (taken_ < buffer_.size()) {
       const std::size_t n = std::min(into.size(), buffer_.size() - taken_);
       std::copy_n(buffer_.data() + taken_, n, into.data());

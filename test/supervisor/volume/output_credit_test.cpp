@@ -109,3 +109,18 @@ TEST_CASE("output credit: a host alone gets half of the room, and few messages",
   CHECK(senders.of[0].all > 9'000'000);
   CHECK(senders.messages < 60);
 }
+
+TEST_CASE("output credit: who has sent all hears of it before it comes, and who is quiet does not",
+          "[volume]") {
+  Senders senders;
+  senders.of.resize(1);
+  senders.send(0, kFirstOutputRoom);
+  senders.write(0, kFirstOutputRoom);
+  const auto repeats = [&](int times) {
+    const int before = senders.messages;
+    for (int i = 0; i < times; ++i) senders.credit.repeat(false);
+    return senders.messages - before;
+  };
+  CHECK(repeats(5) == 5);
+  CHECK(repeats(1000) < 10);
+}
