@@ -1,4 +1,4 @@
-# timeout=120 cost=18
+# timeout=120 cost=18 plain
 # What others build on stays as it is: the names of options and of variables, what bare dtlaunch answers (bare.txt), the
 # console's first lines, host_worker_log, and the fields of `dtctl status --json`, of events and of answers on the control
 # socket. Each is compared with a file in test/contracts; DT_REWRITE=1 writes them: commit only what you mean to promise.

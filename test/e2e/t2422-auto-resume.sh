@@ -8,6 +8,7 @@ echo "LR=$LR of $WORLD_SIZE" >>"$DT_JOB.ran"
 exec elastic_worker --samples 200 --epochs "${EPOCHS-100000}" --steps-per-epoch 5 --step-ms 20
 EOT
 chmod +x worker
+job() { python3 -c 'import json; print(json.load(open(".dtlaunch/current.json"))["job"])'; }
 workers() { left_over | awk '$2 ~ /elastic_worker$/ { print $1 }'; }
 # begin DETACH: a job of one worker, with a checkpoint, whose dtlaunch and supervisor are killed.
 begin() {
@@ -24,11 +25,12 @@ begin() {
 }
 # again EXPECTED-LINE OPTIONS...: then what ran.
 again() {
-  local line=$1
+  local line=$1 before
   shift
+  before=$(job)
   start again dtlaunch --auto-resume --checkpoint-every 1 "$@" ./worker
   wait_for 20 'grep -Eq -- "'"$line"'" "$T/again.out"' || fail "no such line: $line: $(output again)"
-  wait_for 20 '[ -n "$(workers)" ] && dtctl wait "epoch>=1" --timeout 5 >/dev/null 2>&1' || fail "it does not train: $(output again)"
+  BEFORE=$before wait_for 20 '[ "$(job)" != "$BEFORE" ] && [ -n "$(workers)" ] && dtctl wait "epoch>=1" --timeout 5 >/dev/null 2>&1' || fail "it does not train: $(output again)"
   kill -INT "$PID"
   finished again "$PID" 20
   expect_status 130
