@@ -39,13 +39,11 @@ std::string printable(std::string_view text, bool with_colours) {
   std::size_t inner = 0;  // bytes of a character that are to come
   while (!text.empty()) {
     // Most lines are nothing else.
-    const auto run = std::ranges::find_if_not(text, is_plain) - text.begin();
-    if (run > 0) {
-      out += text.substr(0, static_cast<std::size_t>(run));
-      text.remove_prefix(static_cast<std::size_t>(run));
-      inner = 0;
-      continue;
-    }
+    const std::string_view run(text.begin(), std::ranges::find_if_not(text, is_plain));
+    out += run;
+    text.remove_prefix(run.size());
+    if (!run.empty()) inner = 0;
+    if (text.empty()) break;
     inner = is_inner(text[0]) ? inner : character_size(text[0]);
     const std::size_t control = control_length(text, inner > 0);
     const std::size_t colour = colour_length(text);

@@ -208,12 +208,10 @@ awaitable<Result<bool>> FleetRun::look(Duration wait) {
   for (const FleetAction& action : actions) {
     const auto done = co_await act(action, *wish);
     if (!done && done.error().kind == ErrorKind::kClosed) co_return tl::unexpected(done.error());
-    if (done) {
-      if (!memory_->is_repeated(action)) is_changed_ = true;
-      memory_->note_done(action);
-    } else {
-      trouble_ = done.error().message;
-    }
+    if (!done) trouble_ = done.error().message;
+    if (!done) continue;
+    if (!memory_->is_repeated(action)) is_changed_ = true;
+    memory_->note_done(action);
   }
   const bool is_empty = std::ranges::all_of(memory_->machines(), [](const Machine& machine) {
     return machine.state == MachineState::kEnding;

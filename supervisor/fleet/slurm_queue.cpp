@@ -13,8 +13,7 @@ Result<std::string> ask(const std::string& program, const std::vector<std::strin
 }
 
 Result<void> done(const Result<std::string>& answer) {
-  if (!answer) return tl::unexpected(answer.error());
-  return {};
+  return answer.map([](const std::string&) {});
 }
 
 }  // namespace

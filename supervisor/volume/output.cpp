@@ -183,10 +183,8 @@ io::awaitable<void> ProcessOutput::run() {
     if (now < batch_at) continue;
     batch_at = now + kBatchTime;
     const bool shows_progress = now >= progress_at;
-    if (shows_progress) {
-      progress_at = now + kProgressTime;
-      credit_.repeat(volume_.is_output_stalled());
-    }
+    if (shows_progress) progress_at = now + kProgressTime;
+    if (shows_progress) credit_.repeat(volume_.is_output_stalled());
     for (auto& [process, stream] : streams_) {
       store(stream);
       if (!shows_progress) continue;
