@@ -364,7 +364,8 @@ class Loop final : public Supervisor {
 
   void decided(const JobEvent& event, bool is_change) {
     const Time at = io::steady_now();
-    if (std::holds_alternative<NoticeGiven>(event)) fleet_.look();
+    if (std::holds_alternative<NoticeGiven>(event) || std::holds_alternative<HostsAccepted>(event))
+      fleet_.look();
     figures_.look(*context_.job, at);
     if (const auto news = figures_.news(*context_.job, at)) act(*news);
     if (is_change) changes_.note();

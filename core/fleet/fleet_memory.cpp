@@ -12,7 +12,8 @@ bool has(const std::vector<Machine>& machines, const std::string& id) {
 
 }  // namespace
 
-std::vector<FleetAction> FleetMemory::look(std::vector<Machine> listed, const JobWish& wish) {
+std::vector<FleetAction> FleetMemory::look(std::vector<Machine> listed, const JobWish& wish,
+                                           const FleetRules& rules) {
   for (const Machine& before : machines_) {
     if (!before.kept || before.mark == Mark::kNone || has(listed, before.id)) continue;
     gone_.push_back(before);
@@ -35,7 +36,7 @@ std::vector<FleetAction> FleetMemory::look(std::vector<Machine> listed, const Jo
   });
   std::vector<Machine> all = machines_;
   all.insert(all.end(), gone_.begin(), gone_.end());
-  FleetPlan plan = plan_fleet(all, wish, rules_, missing_);
+  FleetPlan plan = plan_fleet(all, wish, rules, missing_);
   missing_ = std::move(plan.missing);
   std::erase_if(plan.actions, [this](const FleetAction& action) {
     const auto* confirm = std::get_if<Confirm>(&action);

@@ -13,10 +13,9 @@ namespace dt {
 
 class FleetMemory {
  public:
-  explicit FleetMemory(const FleetRules& rules) : rules_(rules) {}
-
   /// What is to be done now, in this order, by `listed`, a complete list, and the newer `wish`.
-  [[nodiscard]] std::vector<FleetAction> look(std::vector<Machine> listed, const JobWish& wish);
+  [[nodiscard]] std::vector<FleetAction> look(std::vector<Machine> listed, const JobWish& wish,
+                                              const FleetRules& rules);
   /// Of the last look's actions, one that was done.
   void note_done(const FleetAction& action);
   /// A machine that was let go is still there: it is let go once more, and that is no news.
@@ -30,7 +29,6 @@ class FleetMemory {
   [[nodiscard]] bool is_changed() const { return is_changed_; }
 
  private:
-  FleetRules rules_;
   std::vector<Machine> machines_;
   std::vector<Machine> gone_;  ///< Kept machines that left the list and have no replacement yet.
   std::set<std::string> replaced_;  ///< Machines for which a replacement was asked for.

@@ -99,8 +99,7 @@ class Planner {
     if (wish_.max_workers > 0 && lines_ + machine.slots > wish_.max_workers) return;
     wanted_ += machine.slots;
     lines_ += machine.slots;
-    // Its mark comes once the line is in force: a supervisor that was killed meanwhile does not
-    // show the line yet.
+    // Its mark comes once the line is in force: a supervisor that was killed does not show it yet.
     act(AddHost{machine.host, machine.slots, machine.id});
   }
 

@@ -12,7 +12,7 @@ namespace dt {
 struct FleetWord {
   enum class Kind { kSlurm, kCommand, kProgram } kind = Kind::kSlurm;
   std::string words = {};  ///< The program and its arguments.
-  std::string ours = {};   ///< A kProgram of ours: "kubernetes"; then `words` has its arguments.
+  std::string ours = {};   ///< A kProgram of ours ("aws"); then `words` has its arguments.
 };
 /// kInvalid, in words of who wrote it: it names none.
 [[nodiscard]] Result<FleetWord> parse_fleet(const std::string& word);

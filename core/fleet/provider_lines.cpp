@@ -174,6 +174,7 @@ Result<Hello> parse_hello(Text text) {
     hello.can_grow = does("grow");
     hello.can_let_go = does("let_go");
     hello.can_confirm = does("confirm");
+    hello.gives_back_at_end = flag_at(all, "gives_back_at_end", false);
     if (const auto every = seconds_at(all, "every_s")) {
       if (*every < 1 || *every > kLongestPause_s)
         throw Wrong{fmt::format("\"every_s\" is from 1 to {}", kLongestPause_s)};

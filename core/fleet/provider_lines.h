@@ -54,6 +54,7 @@ struct Hello {
   bool can_grow = false;
   bool can_let_go = false;
   bool can_confirm = false;
+  bool gives_back_at_end = false;  ///< At the job's end all machines that are not of the launch.
   Duration every = std::chrono::seconds(30);  ///< Between two lists, where nothing has changed.
 };
 /// kProtocol: as parse_line(), or it is of another version, with both numbers.

@@ -27,6 +27,8 @@ namespace {
 
 constexpr Duration kAtOnce = 0s;
 constexpr Duration kSoon = 1s;
+/// A new line is in force as soon as the supervisor has read the file; if it was killed, later.
+constexpr Duration kInForce = 3s;
 /// The provider is asked more and more seldom, and often again when something has changed.
 constexpr double kSlower = 1.5;
 constexpr int kTries = 5;  ///< To give everything back at the end.
@@ -75,6 +77,10 @@ void know(JobWish& wish, const MarksFile& marks) {
 
 }  // namespace
 
+std::string our_provider(std::string_view name) {
+  return fmt::format("{}/../lib/dtlaunch/providers/{}.py", io::program_folder().string(), name);
+}
+
 Result<FleetWish> parse_wish(std::string_view reply) {
   try {
     const json value = json::parse(reply);
@@ -121,12 +127,10 @@ awaitable<Result<void>> FleetRun::run() {
       break;
     case FleetWord::Kind::kProgram:
       if (!word_.ours.empty())
-        word_.words = fmt::format("python3 '{}/../lib/dtlaunch/fleet-{}.py' {}",
-                                  io::program_folder().string(), word_.ours, word_.words);
+        word_.words = fmt::format("python3 '{}' {}", our_provider(word_.ours), word_.words);
       provider_ = std::make_unique<ProgramProvider>(executor, word_.words, folder_, job_);
       break;
   }
-  memory_ = std::make_unique<FleetMemory>(provider_->rules());
   if (provider_->needs_marks_file()) {
     auto marks = MarksFile::open(job_dir_, job_);
     if (!marks) co_return tl::unexpected(marks.error());
@@ -178,7 +182,7 @@ awaitable<Result<bool>> FleetRun::look(Duration wait) {
   if (!waited) co_return tl::unexpected(waited.error());
   if (waited->number != std::exchange(seen_, waited->number)) is_changed_ = true;
   if (waited->may_rest) co_return true;
-  if (waited->job.lets_go && !provider_->rules().returns_at_end) co_return true;
+  if (is_over(waited->job)) co_return true;
   std::vector<Machine> known;
   if (marks_) known = marks_->known();
   auto listed = co_await provider_->list(std::move(known));
@@ -190,6 +194,7 @@ awaitable<Result<bool>> FleetRun::look(Duration wait) {
   // The job ends, and the provider has not once shown its machines: there may be none to wait for.
   if (!listed) co_return waited->job.lets_go && !has_listed_;
   has_listed_ = true;
+  if (is_over(waited->job)) co_return true;
   // The wish is to be newer than the list: a host that is in it was added for a machine of the
   // list.
   auto wish = co_await ask_wish(kAtOnce);
@@ -203,17 +208,22 @@ awaitable<Result<bool>> FleetRun::look(Duration wait) {
     resized_ = wish->resize->id;
     is_changed_ = true;
   }
-  const auto actions = memory_->look(std::move(*listed), wish->job);
-  if (memory_->is_changed()) is_changed_ = true;
-  for (const FleetAction& action : actions) {
+  auto actions = memory_.look(std::move(*listed), wish->job, provider_->rules());
+  if (memory_.is_changed()) is_changed_ = true;
+  for (std::size_t i = 0; i < actions.size(); ++i) {
+    const FleetAction action = actions[i];
     const auto done = co_await act(action, *wish);
     if (!done && done.error().kind == ErrorKind::kClosed) co_return tl::unexpected(done.error());
     if (!done) trouble_ = done.error().message;
     if (!done) continue;
-    if (!memory_->is_repeated(action)) is_changed_ = true;
-    memory_->note_done(action);
+    if (!memory_.is_repeated(action)) is_changed_ = true;
+    memory_.note_done(action);
+    const auto* add = std::get_if<AddHost>(&action);
+    // Unmarked, a machine whose line a person takes out at once would be added again.
+    if (add && co_await is_in_force(add->host))
+      actions.emplace_back(SetMark{add->id, Mark::kAddQueued});
   }
-  const bool is_empty = std::ranges::all_of(memory_->machines(), [](const Machine& machine) {
+  const bool is_empty = std::ranges::all_of(memory_.machines(), [](const Machine& machine) {
     return machine.state == MachineState::kEnding;
   });
   co_return wish->job.lets_go&& is_empty;
@@ -233,10 +243,10 @@ awaitable<Result<FleetWish>> FleetRun::next_wish(Duration wait) {
 
 awaitable<Result<FleetWish>> FleetRun::ask_wish(Duration wait) {
   json report{{"provider", provider_->name()},
-              {"text", provider_->text(memory_->machines())},
+              {"text", provider_->text(memory_.machines())},
               {"trouble", trouble_}};
   std::uint64_t asked = 0;
-  for (const Machine& machine : memory_->machines())
+  for (const Machine& machine : memory_.machines())
     if (machine.state == MachineState::kPending && !machine.is_asked) asked += machine.slots;
   report.update({{"news", std::exchange(news_, {})}, {"asked", asked}, {"resized", resized_}});
   if (resize_said_)
@@ -252,6 +262,17 @@ awaitable<Result<FleetWish>> FleetRun::ask_wish(Duration wait) {
   const auto reply = co_await client_->ask(request.dump());
   if (!reply) co_return tl::unexpected(reply.error());
   co_return parse_wish(*reply);
+}
+
+awaitable<bool> FleetRun::is_in_force(std::string host) {
+  for (const Time until = io::steady_now() + kInForce; io::steady_now() < until;) {
+    const auto wish = co_await ask_wish(kSoon);
+    if (!wish) break;
+    seen_ = wish->number;
+    const auto at = wish->job.hosts.find(host);
+    if (at != wish->job.hosts.end() && at->second.in_file > 0) co_return true;
+  }
+  co_return false;
 }
 
 awaitable<Result<std::string>> FleetRun::do_resize(Resize resize, const JobWish& job,
@@ -334,7 +355,7 @@ awaitable<Result<void>> FleetRun::act(FleetAction action, const FleetWish& wish)
   Result<void> done;
   if (const auto* add = std::get_if<AddHost>(&action)) {
     done = co_await request("add", provider_->line_of(add->host), add->slots);
-    machine = memory_->machine(add->id);
+    machine = memory_.machine(add->id);
     if (done) tell(fmt::format("{} has {}: it is added", name, add->host));
   } else if (const auto* leave = std::get_if<Leave>(&action)) {
     done = co_await request("leave", leave->host, 1, leave->deadline);
@@ -345,10 +366,10 @@ awaitable<Result<void>> FleetRun::act(FleetAction action, const FleetWish& wish)
       tell(fmt::format("{} has {} no more: its lines are taken out of host_worker", name,
                        drop->host));
   } else {
-    machine = memory_->machine(std::visit([](const auto& what) { return id_of(what); }, action));
+    machine = memory_.machine(std::visit([](const auto& what) { return id_of(what); }, action));
     auto news = co_await provider_->act(action, machine, wish.order);
     if (!news) co_return tl::unexpected(news.error());
-    if (!news->empty() && !memory_->is_repeated(action)) tell(std::move(*news));
+    if (!news->empty() && !memory_.is_repeated(action)) tell(std::move(*news));
   }
   if (done && marks_) done = marks_->note_done(action, std::move(machine));
   co_return done;

@@ -34,6 +34,8 @@ struct FleetWish {
   HolderOrder order;  ///< The job's log, agent and excluded nodes, for a replacement.
 };
 [[nodiscard]] Result<FleetWish> parse_wish(std::string_view reply);
+/// The file of a provider's program of ours (FleetWord::ours).
+[[nodiscard]] std::string our_provider(std::string_view name);
 
 class FleetRun {
  public:
@@ -53,6 +55,12 @@ class FleetRun {
   /// ask_wish(), which also ends when the provider has something new.
   io::awaitable<Result<FleetWish>> next_wish(Duration wait);
   io::awaitable<Result<FleetWish>> ask_wish(Duration wait);
+  /// The job has ended, and the provider keeps its machines.
+  [[nodiscard]] bool is_over(const JobWish& job) const {
+    return job.lets_go && has_listed_ && !provider_->rules().returns_at_end;
+  }
+  /// Whether the host has a line in the host_worker in force, now or within a few seconds.
+  io::awaitable<bool> is_in_force(std::string host);
   /// A sentence about it. Machines that are to go get their is_asked in `listed`.
   io::awaitable<Result<std::string>> do_resize(Resize resize, const JobWish& job,
                                                std::vector<Machine>& listed);
@@ -70,7 +78,7 @@ class FleetRun {
   std::string job_;
   std::unique_ptr<Provider> provider_;
   std::optional<MarksFile> marks_;
-  std::unique_ptr<FleetMemory> memory_;
+  FleetMemory memory_;
   std::unique_ptr<io::ControlClient> client_;
   std::uint64_t seen_ = 0;         ///< FleetWish::number
   bool has_listed_ = false;        ///< The provider has shown its machines.

@@ -1,8 +1,14 @@
 /// dtfleet: gives a job the machines that a scheduler has for it, and gives them back.
+#include <unistd.h>
+
 #include <boost/asio/use_future.hpp>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
+#include <string_view>
+#include <vector>
 
 #include "core/base/version.h"
 #include "core/protocol/exit_code.h"
@@ -18,6 +24,8 @@ using namespace dt;
 
 constexpr const char* kHelp =
     "Usage: dtfleet [--job-dir DIR] [--folder DIR] PROVIDER\n"
+    "       dtfleet aws status STACK\n"
+    "       dtfleet aws down STACK\n"
     "\n"
     "Adds the machines to a job that a provider has for it, as they come, and takes\n"
     "out those that go. The job's supervisor starts it; killed, it is started again\n"
@@ -27,6 +35,8 @@ constexpr const char* kHelp =
     "                   given back when the job wants them no more\n"
     "  command:PROGRAM  what the program prints each 5 s: HOST or HOST:SLOTS a line,\n"
     "                   and leave=SECONDS behind a host that goes away\n"
+    "  aws:STACK        the EC2 instances of a cluster; `aws status` shows them, `aws\n"
+    "                   down` ends them with all that the stack has made\n"
     "  kubernetes:NAME  the pods of the StatefulSet NAME, by kubectl\n"
     "  ./PROGRAM        a path with a / in it: a program that speaks the protocol of\n"
     "                   provider.md (in dtlaunch's documents)\n";
@@ -45,6 +55,17 @@ io::Flags flags_of(std::string& job_dir, std::string& folder) {
        .manual = "Print the options."},
   }}};
   // clang-format on
+}
+
+/// `aws status`, `aws down`: the provider's program does it; returns only if it cannot be begun.
+int hand_over(char** argv) {
+  const std::string program = supervisor::our_provider(argv[1]);
+  std::vector<char*> words = {const_cast<char*>("python3"), const_cast<char*>(program.c_str())};
+  for (char** word = argv + 2; *word != nullptr; ++word) words.push_back(*word);
+  words.push_back(nullptr);
+  ::execvp(words[0], words.data());
+  fmt::print(stderr, "dtfleet: python3: {}\n", std::strerror(errno));
+  return kExitFailure;
 }
 
 int run(const std::string& job_dir, const FleetWord& provider, const std::string& folder) {
@@ -66,6 +87,9 @@ int run(const std::string& job_dir, const FleetWord& provider, const std::string
 int main(int argc, char** argv) {
   ::signal(SIGPIPE, SIG_IGN);  // a supervisor that has ended shows as an error of the write
   if (io::is_in_allocation()) io::ignore_notices();
+  const std::string_view first = argc > 2 ? argv[1] : "";
+  const std::string_view second = argc > 2 ? argv[2] : "";
+  if (first == "aws" && (second == "status" || second == "down")) return hand_over(argv);
   std::string job_dir = ".";
   std::string folder = ".";
   const io::Flags flags = flags_of(job_dir, folder);

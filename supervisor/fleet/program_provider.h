@@ -23,7 +23,9 @@ class ProgramProvider : public Provider {
                   std::string job);
 
   [[nodiscard]] std::string name() const override;
-  [[nodiscard]] FleetRules rules() const override { return {}; }
+  [[nodiscard]] FleetRules rules() const override {
+    return {.returns_at_end = hello_.gives_back_at_end};
+  }
   [[nodiscard]] Duration longest_pause() const override;
   [[nodiscard]] std::string text(const std::vector<Machine>& machines) const override;
   [[nodiscard]] Hints hints() const override { return is_hinted_ ? Hints::kNew : Hints::kNone; }

@@ -22,6 +22,7 @@ class Provider {
   virtual ~Provider() = default;
 
   [[nodiscard]] virtual std::string name() const = 0;  ///< In sentences: "Slurm".
+  /// Of a program: as it says at its first list.
   [[nodiscard]] virtual FleetRules rules() const = 0;
   /// What was done with a machine is in the job's marks file (marks_file.h), too.
   [[nodiscard]] virtual bool needs_marks_file() const { return true; }

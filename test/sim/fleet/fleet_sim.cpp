@@ -49,7 +49,7 @@ class Run {
         kind_(kKinds[random_.between(0, std::size(kKinds) - 1)]),
         cloud_(kind_, random_),
         job_(random_.chance(0.4) ? static_cast<std::uint32_t>(random_.between(2, 6)) : 0),
-        memory_(std::make_unique<FleetMemory>(kind_.rules)) {}
+        memory_(std::make_unique<FleetMemory>()) {}
 
   /// What is wrong; empty: nothing.
   std::string run() {
@@ -157,7 +157,7 @@ class Run {
 
   void restart(const char* when) {
     tell("dtfleet is killed {}", when);
-    memory_ = std::make_unique<FleetMemory>(kind_.rules);
+    memory_ = std::make_unique<FleetMemory>();
     confirmed_.clear();
     replaced_.clear();
     cloud_.forget_past();
@@ -171,7 +171,9 @@ class Run {
         [this](const auto& host) { return kind_.rules.returns_idle || known_.contains(host); },
         [this](const auto& host) { return is_linked(host); });
     spoil(*listed, wish);
-    for (const FleetAction& action : memory_->look(std::move(*listed), wish)) {
+    auto actions = memory_->look(std::move(*listed), wish, kind_.rules);
+    for (std::size_t i = 0; i < actions.size(); ++i) {
+      const FleetAction action = actions[i];
       if (planted_ == Planted::kDrop && std::holds_alternative<DropHost>(action)) continue;
       if (is_faulty_ && random_.chance(0.02)) return restart("before an action");
       if (is_faulty_ && random_.chance(0.05)) continue;
@@ -179,6 +181,9 @@ class Run {
       if (!wrong_.empty()) return;
       if (is_faulty_ && random_.chance(0.02)) return restart("after an action");
       memory_->note_done(action);
+      const auto* add = std::get_if<AddHost>(&action);
+      if (add && job_.at(add->host).slots > 0)
+        actions.emplace_back(SetMark{add->id, Mark::kAddQueued});
     }
   }
 
