@@ -54,6 +54,7 @@ setup(
     data_files=[
         ("bin", files("bin/*")),
         ("lib/dtlaunch", files("lib/*")),
+        ("lib/dtlaunch/providers", files("providers/*")),
         ("share/man/man1", files("man/*.1.gz")),
         ("share/man/man8", files("man/*.8.gz")),
         ("share/doc/dtlaunch", files("doc/*.md")),

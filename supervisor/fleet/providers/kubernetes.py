@@ -18,21 +18,12 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any, Callable
 
-Json = dict[str, Any]
+from fleet_provider import Json, Output, Refused, serve
 
 CALL_S = 10  # a request to the API server
 EVERY_S = 30  # a watch says meanwhile that something has changed
 SLOWEST_WATCH_S = 60
-
-
-class Refused(Exception):
-    """A request that cannot be done, and how it is to be taken."""
-
-    def __init__(self, kind: str, text: str) -> None:
-        super().__init__(text)
-        self.kind = kind
 
 
 def die_with_parent() -> None:
@@ -154,27 +145,6 @@ class Provider:
         """Of two that do this at once the second one is refused, and reads again."""
         self.kubectl("scale", "statefulset", self.name, f"--current-replicas={present}", f"--replicas={to}")
 
-    def answer(self, request: Json) -> Json:
-        does: dict[str, Callable[[Json], Json]] = {
-            "hello": self.hello, "list": self.list, "mark": self.mark, "confirm": self.confirm, "grow": self.grow,
-            "let_go": self.let_go}
-        act = does.get(request.get("do", ""))
-        if act is None:
-            raise Refused("wrong", f"unknown request {request.get('do')!r}")
-        return act(request)
-
-
-class Output:
-    """Whole lines, of two threads."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-
-    def say(self, line: Json) -> None:
-        with self.lock:
-            sys.stdout.write(json.dumps(line) + "\n")
-            sys.stdout.flush()
-
 
 def watch(provider: Provider, output: Output) -> None:
     """A hint only: an end of the watch, whatever its reason, is one as well."""
@@ -205,16 +175,8 @@ def main() -> int:
             words.append(f"--{option}={getattr(options, option)}")
     provider, output = Provider(options.statefulset, Kubectl(words)), Output()
     threading.Thread(target=watch, args=(provider, output), daemon=True).start()
-    for line in sys.stdin:
-        request = json.loads(line)
-        try:
-            output.say({"n": request["n"], "ok": True} | provider.answer(request))
-        except Refused as refused:
-            output.say({"n": request["n"], "ok": False, "kind": refused.kind, "error": str(refused)})
-        except (KeyError, ValueError, TypeError) as e:
-            error = f"kubectl's answer is not understood: {type(e).__name__}: {e}"
-            output.say({"n": request["n"], "ok": False, "kind": "away", "error": error})
-    return 0
+    return serve(output, {"hello": provider.hello, "list": provider.list, "mark": provider.mark, "confirm": provider.confirm,
+                          "grow": provider.grow, "let_go": provider.let_go}, "kubectl")
 
 
 if __name__ == "__main__":
