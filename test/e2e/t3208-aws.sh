@@ -84,6 +84,13 @@ aws lie >/dev/null
 PATIENCE=90 awaits '.fleet.text ~ 2 asked for, 3 here'
 [ "$(asked)" = 1 ] || fail "$(grep Terminate calls)"
 
+say "EC2 marks a Spot instance: its worker leaves before it is taken, nobody replaces it by a let-go"
+aws interrupt "$(id "${hosts[2]}")" 25 >/dev/null
+PATIENCE=40 awaits workers=2
+[ "$(event worker_removed 'notice: AWS .c. takes it away')" -ge 2 ] || fail "$(story)"
+aws launch >/dev/null
+PATIENCE=60 awaits workers=3
+
 say "dtctl shrink ends the newest"
 dtctl shrink >/dev/null
 PATIENCE=60 awaits workers=2

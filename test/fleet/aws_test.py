@@ -144,6 +144,18 @@ class Lists(Case):
         self.assertNotIn("evil", (ready.parent / "known_hosts").read_text())
 
 
+    def test_a_spot_instance_that_ec2_takes(self):
+        provider = self.with_instances(3)
+        key = provider.list({})["machines"][1]["id"]
+        self.do("interrupt", key, "1000")
+        taken = provider.list({})["machines"][1]
+        self.assertEqual((taken["id"], taken["state"]), (key, "ending"))
+        self.assertAlmostEqual(taken["deadline"], time.time() + 120, delta=10)
+        self.assertNotIn("held_back", taken)
+        self.do("lie", "denied:DescribeSpotInstanceRequests")
+        self.refused("denied", "UnauthorizedOperation.*DescribeSpotInstanceRequests", provider.list, {})
+
+
 class Sizes(Case):
     def test_grow_is_once(self):
         provider = self.with_instances(2)

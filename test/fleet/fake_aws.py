@@ -8,6 +8,7 @@ free. --up, --down: run with the instance's id and name when it runs, and when i
 Amazon's own model before it sends it, and parses each answer by that model.
 
     fake_aws.py DIR do launch [TAG=VALUE...]   by hand, from the template: in no group
+    fake_aws.py DIR do interrupt INSTANCE SECONDS  EC2 marks it, and takes it so many seconds later; all are Spot instances
     fake_aws.py DIR do untag INSTANCE TAG      as in the console
     fake_aws.py DIR do group KEY=VALUE...      DesiredCapacity, MaxSize, ...
     fake_aws.py DIR do lie LIE...              from now on, instead of the former ones: away, busy, torn, old, empty, denied:ACTION, full
@@ -78,6 +79,7 @@ class Instance:
         self.born = time.time()
         self.since = time.monotonic()
         self.hook_until = 0.0
+        self.marked_at, self.taken_at = None, float("inf")
 
     def enter(self, state, lifecycle=None):
         self.state, self.since = state, time.monotonic()
@@ -87,7 +89,7 @@ class Instance:
     def for_ec2(self):
         tags = [{"key": key, "value": value} for key, value in self.tags.items()]
         return {"instanceId": self.key, "instanceState": {"code": EC2_STATES[self.state], "name": self.state},
-                "privateDnsName": self.name, "privateIpAddress": "10.0.0.9", "launchTime": self.born, "tagSet": tags}
+                "spotInstanceRequestId": "sir-" + self.key, "privateDnsName": self.name, "privateIpAddress": "10.0.0.9", "launchTime": self.born, "tagSet": tags}
 
     def for_group(self):
         return {"InstanceId": self.key, "AvailabilityZone": "eu-west-1a", "LifecycleState": self.lifecycle, "HealthStatus": "Healthy",
@@ -130,6 +132,8 @@ class Cloud:
         if instance.state == "pending" and now > instance.since + BOOT_S:
             instance.enter("running", "InService")
             self.tell(self.up, instance)
+        elif instance.state == "running" and now > instance.taken_at:
+            self.end(instance)
         elif instance.lifecycle == "Terminating:Wait" and now > instance.hook_until:
             self.end(instance)
         elif instance.state == "shutting-down" and now > instance.since + END_S:
@@ -190,6 +194,16 @@ class Cloud:
         entries, token = page(shown, query, "NextToken")
         return {"reservationSet": [{"reservationId": "r-" + one["instanceId"], "instancesSet": [one]} for one in entries],
                 "nextToken": token}
+
+    def DescribeSpotInstanceRequests(self, query):
+        shown = []
+        for key in listed(query, "SpotInstanceRequestId"):
+            instance = self.find(key.removeprefix("sir-"))
+            code, since = ("marked-for-termination", instance.marked_at) if instance.marked_at else ("fulfilled", instance.born)
+            shown.append({"spotInstanceRequestId": key, "instanceId": instance.key, "state": "active",
+                          "status": {"code": code, "updateTime": since, "message": code}})
+        entries, token = page(shown, query, "NextToken")
+        return {"spotInstanceRequestSet": entries, "nextToken": token}
 
     def CreateTags(self, query):
         for key in listed(query, "ResourceId"):
@@ -386,6 +400,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             pairs = dict(word.split("=", 1) for word in words[1:] if "=" in word)
             if what == "launch":
                 return cloud.launch(pairs).key
+            if what == "interrupt":
+                instance = cloud.find(words[1])
+                instance.marked_at, instance.taken_at = time.time(), time.monotonic() + float(words[2])
+                return instance.key
             if what == "untag":
                 return cloud.find(words[1]).tags.pop(words[2], "none")
             if what == "group":

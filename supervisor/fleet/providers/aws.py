@@ -26,6 +26,7 @@ CLUSTER_TAG = "dtlaunch:cluster"
 MARK_TAG = "elastic_worker_status"
 GROUP_TAG = "aws:autoscaling:groupName"  # set by AWS
 EVERY_S = 15
+SPOT_NOTICE_S = 120  # between EC2's mark and its interruption
 TRIES = 4  # with READ_S they fit into the 60 s of an answer
 CONNECT_S, READ_S = 4, 8
 DENIED = ("UnauthorizedOperation", "AccessDenied", "AuthFailure", "Unauthenticated", "InvalidClientTokenId", "ExpiredToken",
@@ -142,6 +143,15 @@ class Cluster:
         raise Refused("wrong", f"nothing has the tag {CLUSTER_TAG}={self.name} in {self.aws.client('ec2').meta.region_name}"
                       + (f"; did you mean {' or '.join(near)}?" if near else ""))
 
+    def interruptions(self, instances: list[Json]) -> dict[str, float]:
+        """When EC2 takes which Spot instance, of those that it has marked."""
+        spot = [instance["SpotInstanceRequestId"] for instance in instances if instance.get("SpotInstanceRequestId")]
+        if not spot:
+            return {}
+        found = self.aws.every("ec2", "describe_spot_instance_requests", "SpotInstanceRequests", SpotInstanceRequestIds=spot)
+        return {request["InstanceId"]: request["Status"]["UpdateTime"].timestamp() + SPOT_NOTICE_S for request in found
+                if request["Status"]["Code"].startswith("marked-for-")}
+
     def leave_hooks(self, group: str) -> list[Json]:
         found = self.aws("autoscaling", "describe_lifecycle_hooks", AutoScalingGroupName=group)["LifecycleHooks"]
         return [hook for hook in found if hook["LifecycleTransition"] == "autoscaling:EC2_INSTANCE_TERMINATING"]
@@ -224,10 +234,15 @@ class Provider:
         self.cluster.must_exist(group, instances)
         members = {member["InstanceId"]: member for member in group["Instances"]} if group else {}
         must_be_whole(instances, members)
+        interruptions = self.cluster.interruptions(instances)
         hosts: dict[str, Json] = {}
         machines = []
         for instance in instances:
-            machines.append(self.machine_of(instance, members.get(instance["InstanceId"]), group, hosts))
+            key = instance["InstanceId"]
+            machine = self.machine_of(instance, members.get(key), group, hosts)
+            if key in interruptions:
+                machine |= {"state": "ending", "deadline": min(machine.get("deadline", interruptions[key]), interruptions[key])}
+            machines.append(machine)
         self.leaving = {key: value for key, value in self.leaving.items() if key in {machine["id"] for machine in machines}}
         self.ready.write_known_hosts(hosts)
         answer: Json = {"machines": machines}
