@@ -29,8 +29,6 @@ constexpr Duration kAtOnce = 0s;
 constexpr Duration kSoon = 1s;
 /// A new line is in force as soon as the supervisor has read the file; if it was killed, later.
 constexpr Duration kInForce = 3s;
-/// The provider is asked more and more seldom, and often again when something has changed.
-constexpr double kSlower = 1.5;
 constexpr int kTries = 5;  ///< To give everything back at the end.
 
 /// Holds the job for this dtfleet, as long as the descriptor is open: two would ask for two
@@ -155,8 +153,7 @@ awaitable<Result<void>> FleetRun::serve() {
       if (is_over && (co_await provider_->give_all_back() || ++failures == kTries))
         co_return Result<void>();
     }
-    const auto slower = std::chrono::duration_cast<Duration>(wait * kSlower);
-    wait = is_changed_ || wait < kSoon ? kSoon : std::min(slower, provider_->longest_pause());
+    wait = pace_.after(found_, provider_->longest_pause());
     if (!looked) co_await io::sleep_for(wait);
   }
 }
@@ -175,12 +172,12 @@ awaitable<Result<void>> FleetRun::connect() {
 }
 
 awaitable<Result<bool>> FleetRun::look(Duration wait) {
-  is_changed_ = false;
+  found_ = Look::kQuiet;
   if (const auto connected = co_await connect(); !connected)
     co_return tl::unexpected(connected.error());
   const auto waited = co_await next_wish(wait);
   if (!waited) co_return tl::unexpected(waited.error());
-  if (waited->number != std::exchange(seen_, waited->number)) is_changed_ = true;
+  if (waited->number != std::exchange(seen_, waited->number)) found_ = Look::kNews;
   if (waited->may_rest) co_return true;
   if (is_over(waited->job)) co_return true;
   std::vector<Machine> known;
@@ -191,6 +188,7 @@ awaitable<Result<bool>> FleetRun::look(Duration wait) {
     resized_ = waited->resize->id;
     resize_said_ = tl::unexpected(listed.error());
   }
+  if (!listed) found_ = Look::kTrouble;
   // The job ends, and the provider has not once shown its machines: there may be none to wait for.
   if (!listed) co_return waited->job.lets_go && !has_listed_;
   has_listed_ = true;
@@ -206,17 +204,20 @@ awaitable<Result<bool>> FleetRun::look(Duration wait) {
   if (wish->resize && wish->resize->id != resized_) {
     resize_said_ = co_await do_resize(*wish->resize, wish->job, *listed);
     resized_ = wish->resize->id;
-    is_changed_ = true;
+    found_ = Look::kNews;
   }
   auto actions = memory_.look(std::move(*listed), wish->job, provider_->rules());
-  if (memory_.is_changed()) is_changed_ = true;
+  if (memory_.is_changed()) found_ = Look::kNews;
   for (std::size_t i = 0; i < actions.size(); ++i) {
     const FleetAction action = actions[i];
     const auto done = co_await act(action, *wish);
     if (!done && done.error().kind == ErrorKind::kClosed) co_return tl::unexpected(done.error());
-    if (!done) trouble_ = done.error().message;
-    if (!done) continue;
-    if (!memory_.is_repeated(action)) is_changed_ = true;
+    if (!done) {
+      trouble_ = done.error().message;
+      found_ = Look::kTrouble;
+      continue;
+    }
+    if (!memory_.is_repeated(action)) found_ = Look::kNews;
     memory_.note_done(action);
     const auto* add = std::get_if<AddHost>(&action);
     // Unmarked, a machine whose line a person takes out at once would be added again.

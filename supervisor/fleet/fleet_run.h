@@ -11,6 +11,7 @@
 
 #include "core/fleet/fleet_memory.h"
 #include "core/fleet/fleet_word.h"
+#include "core/fleet/look_pace.h"
 #include "io/asio.h"
 #include "io/job/control_client.h"
 #include "supervisor/fleet/marks_file.h"
@@ -39,9 +40,12 @@ struct FleetWish {
 
 class FleetRun {
  public:
-  /// `folder`: where a provider's program runs.
-  FleetRun(std::string job_dir, FleetWord provider, std::string folder)
-      : job_dir_(std::move(job_dir)), word_(std::move(provider)), folder_(std::move(folder)) {}
+  /// `folder`: where a provider's program runs; `seed`: of the pauses after trouble.
+  FleetRun(std::string job_dir, FleetWord provider, std::string folder, std::uint64_t seed)
+      : job_dir_(std::move(job_dir)),
+        word_(std::move(provider)),
+        folder_(std::move(folder)),
+        pace_(seed) {}
 
   /// Until the job has ended and all that must go back has, or there is nothing to look after: 0.
   /// An error: no job is there.
@@ -85,8 +89,10 @@ class FleetRun {
   std::vector<std::string> news_;  ///< For the job's events.
   std::int64_t resized_ = 0;       ///< The last Resize that was done, or could not be, and
   Result<std::string> resize_said_;
-  std::string trouble_;      ///< What keeps it from its work.
-  bool is_changed_ = false;  ///< The last look found or did something.
+  std::string trouble_;  ///< What keeps it from its work.
+  using Look = LookPace::Look;
+  Look found_ = Look::kQuiet;  ///< By the last look.
+  LookPace pace_;
 };
 
 }  // namespace dt::supervisor

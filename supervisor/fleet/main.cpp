@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <random>
 #include <string_view>
 #include <vector>
 
@@ -73,7 +74,7 @@ int run(const std::string& job_dir, const FleetWord& provider, const std::string
   const auto whole = [](const std::string& path) {
     return std::filesystem::absolute(path).lexically_normal().string();
   };
-  supervisor::FleetRun fleet(whole(job_dir), provider, whole(folder));
+  supervisor::FleetRun fleet(whole(job_dir), provider, whole(folder), std::random_device{}());
   auto ended = io::asio::co_spawn(context, fleet.run(), io::asio::use_future);
   context.run();
   const Result<void> result = ended.get();

@@ -17,6 +17,7 @@ namespace {
 
 constexpr Duration kLongestAnswer = 60s;
 constexpr Duration kUntilRightsAreLookedAt = 300s;
+constexpr Duration kUntilItIsBack = 60s;
 
 }  // namespace
 
@@ -30,9 +31,7 @@ ProgramProvider::ProgramProvider(io::asio::any_io_executor executor, std::string
 
 std::string ProgramProvider::name() const { return hello_.name.empty() ? words_ : hello_.name; }
 
-Duration ProgramProvider::longest_pause() const {
-  return is_denied_ ? kUntilRightsAreLookedAt : hello_.every;
-}
+Duration ProgramProvider::longest_pause() const { return patience_.value_or(hello_.every); }
 
 std::string ProgramProvider::text(const std::vector<Machine>& machines) const {
   const auto of = [&](MachineState state) {
@@ -160,9 +159,13 @@ awaitable<Result<std::string>> ProgramProvider::ask(std::string request) {
     answer = fail(ErrorKind::kProtocol, "it answers request {}, and was asked {}", said->n, n);
   if (!answer) {
     drop();
+    patience_ = kUntilItIsBack;
     co_return fail(answer.error().kind, "{}: {}", words_, answer.error().message);
   }
-  is_denied_ = said->refusal && said->refusal->kind == provider_lines::Trouble::kDenied;
+  patience_.reset();
+  if (said->refusal)
+    patience_ = said->refusal->kind == provider_lines::Trouble::kDenied ? kUntilRightsAreLookedAt
+                                                                        : kUntilItIsBack;
   if (said->refusal) co_return fail(ErrorKind::kDenied, "{}: {}", name(), said->refusal->text);
   co_return answer;
 }

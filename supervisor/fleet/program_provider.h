@@ -67,7 +67,7 @@ class ProgramProvider : public Provider {
   std::map<std::string, std::string> later_;  ///< By id: why a machine cannot be let go yet.
   std::uint64_t last_ = 0;                    ///< Number of the last request.
   bool is_hinted_ = false;
-  bool is_denied_ = false;  ///< The last request was, for want of a right.
+  std::optional<Duration> patience_;  ///< After a request that could not be done.
 };
 
 }  // namespace dt::supervisor

@@ -247,6 +247,11 @@ class Surroundings(Case):
         del os.environ["AWS_DEFAULT_REGION"]
         self.refused("denied", "no region is known: --region", self.provider().list, {})
 
+    def test_it_speaks_the_protocol(self):
+        self.with_instances(3)
+        subprocess.run([sys.executable, TOP / "test/fleet/conformance.py", "--machines", "3", sys.executable, PROVIDERS / "aws.py", "c",
+                        "--ready", ""], check=True, timeout=60)
+
     def test_no_boto3(self):
         done = subprocess.run([sys.executable, "-S", PROVIDERS / "aws.py", "c"], input='{"n":1,"do":"hello"}\n{"n":2,"do":"list"}\n',
                               capture_output=True, text=True, timeout=20)
