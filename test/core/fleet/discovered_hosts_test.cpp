@@ -52,10 +52,14 @@ TEST_CASE("fleet word: a provider is named, or what is expected is said", "[flee
   CHECK(parse_fleet("command:./d.sh -x 'a b'")->words == "./d.sh -x 'a b'");
   CHECK(parse_fleet("./d.sh -x")->kind == FleetWord::Kind::kProgram);
   CHECK(parse_fleet("./d.sh -x")->words == "./d.sh -x");
-  for (const char* word : {"", "aws", "command", "slurm:", "d.sh /x"})
+  CHECK(parse_fleet("aws:c --region x")->words == "c --region x");
+  CHECK(parse_fleet("aws:c")->ours == "aws");
+  for (const char* word : {"", "azure", "command", "slurm:", "d.sh /x"})
     CHECK(parse_fleet(word).error().message ==
-          "command:PROGRAM, kubernetes:STATEFULSET, slurm or the path of a provider's program "
-          "(with a /) was expected");
+          "aws:STACK, command:PROGRAM, kubernetes:STATEFULSET, slurm or the path of a provider's "
+          "program (with a /) was expected");
+  for (const char* word : {"aws", "aws:"})
+    CHECK(parse_fleet(word).error().message == "the stack's name is missing: aws:NAME");
   for (const char* word : {"command:", "command:  "})
     CHECK(parse_fleet(word).error().message ==
           "the program that prints the hosts is missing: command:PROGRAM");
