@@ -26,8 +26,9 @@ class Planner {
     if (machine.kept && !wish_.lets_go) look_at_kept(machine, host);
     if (machine.state == MachineState::kEnding) return look_at_ending(machine, host);
     if (wish_.lets_go) {
-      if (rules_.returns_at_end && machine.mark != Mark::kBase)
-        let_go(machine, "the job has ended");
+      // Of the launch, though it may have no mark yet.
+      const bool is_kept = machine.mark == Mark::kBase || (host.is_own && !rules_.returns_idle);
+      if (rules_.returns_at_end && !is_kept) let_go(machine, "the job has ended");
       return;
     }
     if (machine.state == MachineState::kPending) {

@@ -221,8 +221,8 @@ awaitable<Result<bool>> FleetRun::look(Duration wait) {
     memory_.note_done(action);
     const auto* add = std::get_if<AddHost>(&action);
     // Unmarked, a machine whose line a person takes out at once would be added again.
-    if (add && co_await is_in_force(add->host))
-      actions.emplace_back(SetMark{add->id, Mark::kAddQueued});
+    const bool is_there = add && co_await is_in_force(add->host);
+    if (is_there) actions.emplace_back(SetMark{add->id, Mark::kAddQueued});
   }
   const bool is_empty = std::ranges::all_of(memory_.machines(), [](const Machine& machine) {
     return machine.state == MachineState::kEnding;

@@ -98,6 +98,15 @@ instances 2
 dtctl stop >/dev/null
 finished job "$JOB_PID" 30
 
+say "another job: what the first one left is new to it, and goes at its end"
+aws group DesiredCapacity=3 >/dev/null
+instances 3
+train -n 2 -s 1 -H base "${SSH_OPTIONS[@]}" --fleet "aws:c --ready '$PWD/cluster/ready' --scale-in-at-end" --
+PATIENCE=60 awaits workers=3
+dtctl stop >/dev/null
+finished job "$JOB_PID" 40
+instances 2
+
 say "the end: what costs is shown, then ended"
 run status dtfleet aws status c
 expect_status 0

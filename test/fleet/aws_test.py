@@ -100,6 +100,21 @@ class Lists(Case):
         self.refused("wrong", "is a host of the launch", provider.let_go, {"id": base})
         self.assertNotIn("Terminate", " ".join(self.calls()))
 
+    def test_what_an_earlier_job_did_is_past(self):
+        before = self.with_instances(2)
+        before.hello({"job": "1"})
+        base, used = (machine["id"] for machine in before.list({})["machines"])
+        before.mark({"id": base, "mark": "BASE"})
+        before.mark({"id": used, "mark": "REMOVED"})
+        self.assertEqual([machine["mark"] for machine in before.list({})["machines"]], ["BASE", "REMOVED"])
+        after = self.provider()
+        after.hello({"job": "2"})
+        self.assertEqual([machine["mark"] for machine in after.list({})["machines"]], ["", ""])
+        after.mark({"id": base, "mark": "ADD_QUEUED"})
+        self.assertFalse(self.do("show")[0]["protected"])
+        after.let_go({"id": base})
+        self.until(lambda: len(after.list({})["machines"]) == 1)
+
     def test_an_asked_mark_takes_the_tag(self):
         provider = self.with_instances(1)
         key = provider.list({})["machines"][0]["id"]

@@ -24,6 +24,7 @@ from fleet_provider import Json, Output, Refused, serve
 
 CLUSTER_TAG = "dtlaunch:cluster"
 MARK_TAG = "elastic_worker_status"
+JOB_TAG = "dtlaunch:job"  # whose mark it is: what an earlier job did with an instance is past
 GROUP_TAG = "aws:autoscaling:groupName"  # set by AWS
 EVERY_S = 15
 SPOT_NOTICE_S = 120  # between EC2's mark and its interruption
@@ -223,8 +224,10 @@ class Provider:
         self.gives_back_at_end = gives_back_at_end
         self.leaving: dict[str, tuple[float, float]] = {}  # by instance: since when it is held back, its last heartbeat
         self.said: list[str] = []
+        self.job = ""
 
-    def hello(self, _: Json) -> Json:
+    def hello(self, request: Json) -> Json:
+        self.job = request.get("job", "")
         return {"version": 1, "name": f"AWS ({self.cluster.name})", "marks": True, "can": ["grow", "let_go", "confirm"],
                 "every_s": EVERY_S, "gives_back_at_end": self.gives_back_at_end}
 
@@ -251,9 +254,12 @@ class Provider:
             self.say_what_is_missing(group)
         return answer | {"said": "; ".join(self.said)}
 
+    def mark_of(self, tags: dict[str, str]) -> str:
+        return tags.get(MARK_TAG, "") if tags.get(JOB_TAG, "") == self.job else ""
+
     def machine_of(self, instance: Json, member: Json | None, group: Json | None, hosts: dict[str, Json]) -> Json:
         tags, key, host = tags_of(instance), instance["InstanceId"], host_of(instance)
-        mark, state = tags.get(MARK_TAG, ""), instance["State"]["Name"]
+        mark, state = self.mark_of(tags), instance["State"]["Name"]
         lifecycle = member["LifecycleState"] if member else "InService"
         machine: Json = {"id": key, "host": host, "mark": mark, "order": int(instance["LaunchTime"].timestamp())}
         if lifecycle == "Terminating:Wait" and group:
@@ -291,8 +297,7 @@ class Provider:
                              LifecycleHookName=hook["LifecycleHookName"])
                 beat = now
             except Refused as refused:
-                refused_by = str(refused)
-                self.said.append(refused_by)
+                self.said.append(refused_by := str(refused))
         self.leaving[instance] = (since, beat)
         known = (beat or since) + timeout
         return known if refused_by else max(known, since + self.leave_within)
@@ -309,17 +314,19 @@ class Provider:
     def mark(self, request: Json) -> Json:
         key, mark = request["id"], request["mark"]
         try:
-            self.aws("ec2", "create_tags", Resources=[key], Tags=[{"Key": MARK_TAG, "Value": mark}])
+            self.aws("ec2", "create_tags", Resources=[key], Tags=[{"Key": MARK_TAG, "Value": mark}, {"Key": JOB_TAG, "Value": self.job}])
             if request.get("asked"):
                 self.aws("ec2", "delete_tags", Resources=[key], Tags=[{"Key": self.cluster.wanted_tag}])
         except Refused as refused:
             if refused.code in GONE:
                 return {}
             raise
-        group = self.cluster.group() if mark == "BASE" else None
-        if group and any(member["InstanceId"] == key for member in group["Instances"]):
+        group = self.cluster.group()
+        member = next((member for member in group["Instances"] if member["InstanceId"] == key), None) if group else None
+        # Those of an earlier job's launch are protected, too.
+        if group and member and member["ProtectedFromScaleIn"] != (mark == "BASE"):
             self.aws("autoscaling", "set_instance_protection", AutoScalingGroupName=group["AutoScalingGroupName"], InstanceIds=[key],
-                     ProtectedFromScaleIn=True)
+                     ProtectedFromScaleIn=mark == "BASE")
         return {}
 
     def let_go(self, request: Json) -> Json:
@@ -327,7 +334,7 @@ class Provider:
         instance = next((found for found in self.cluster.instances() if found["InstanceId"] == key), None)
         if instance is None or instance["State"]["Name"] == "shutting-down":
             return {}
-        if tags_of(instance).get(MARK_TAG) == "BASE":
+        if self.mark_of(tags_of(instance)) == "BASE":
             raise Refused("wrong", f"{key} is a host of the launch")
         group = self.cluster.group()
         states = {member["InstanceId"]: member["LifecycleState"] for member in group["Instances"]} if group else {}

@@ -181,6 +181,18 @@ std::vector<FleetAction> cloud(const Machine& machine, const JobHost& host) {
   return plan_fleet({machine}, wish, kCloud, {}).actions;
 }
 
+TEST_CASE("fleet plan: at the end machines go, those of the launch not, marked or unmarked",
+          "[fleet]") {
+  JobWish wish{.lets_go = true};
+  wish.hosts["b"] = {.in_file = 1, .is_own = true};
+  wish.hosts["n2"] = held(1, true);
+  const std::vector<Machine> all = {running(1, "b"), running(2, "n2", true), pending(3)};
+  const FleetRules rules{.returns_at_end = true};
+  CHECK(plan_fleet(all, wish, rules, {}).actions ==
+        Actions{LetGo{"2", "the job has ended"}, LetGo{"3", "the job has ended"}});
+  CHECK(plan_fleet(all, wish, kCloud, {}).actions.empty());
+}
+
 TEST_CASE("fleet plan: a machine's marks follow its host, from the line to the last worker",
           "[fleet]") {
   Machine machine = running(1, "n2");

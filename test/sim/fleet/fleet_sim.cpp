@@ -19,6 +19,7 @@ namespace {
 constexpr ProviderKind kKinds[] = {
     {.name = "slurm", .rules = kHolderRules, .replaces_kept = true, .reuses_hosts = true},
     {.name = "cloud", .holds_back = true},
+    {.name = "group", .rules = {.returns_at_end = true}, .holds_back = true},
     {.name = "pods", .reuses_hosts = true},
     {.name = "script", .may_let_go = false, .reuses_hosts = true},
 };
