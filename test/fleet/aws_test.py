@@ -157,6 +157,12 @@ class Lists(Case):
         (ready / second["id"]).write_text(json.dumps({"host_key": "ssh-ed25519 A\nevil ssh-rsa B"}))
         self.assertEqual(self.states(provider), ["ready", "ready"])
         self.assertNotIn("evil", (ready.parent / "known_hosts").read_text())
+        for text in ('{"gpus": "many"}', '[]', '7', '{"gpus": null}'):
+            (ready / second["id"]).write_text(text)
+            self.assertEqual(self.states(provider), ["ready", "pending"], text)
+        (ready / second["id"]).write_text(json.dumps({"ip": "1.2.3.4\nevil", "host_key": key}))
+        self.assertEqual(self.states(provider), ["ready", "ready"])
+        self.assertNotIn("evil", (ready.parent / "known_hosts").read_text())
 
 
     def test_a_spot_instance_that_ec2_takes(self):

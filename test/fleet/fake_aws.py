@@ -197,11 +197,12 @@ class Cloud:
 
     def DescribeSpotInstanceRequests(self, query):
         shown = []
-        for key in listed(query, "SpotInstanceRequestId"):
-            instance = self.find(key.removeprefix("sir-"))
+        filters = {one["Name"]: [value for key, value in one.items() if key.startswith("Value.")] for one in listed(query, "Filter")}
+        for instance in self.instances:
             code, since = ("marked-for-termination", instance.marked_at) if instance.marked_at else ("fulfilled", instance.born)
-            shown.append({"spotInstanceRequestId": key, "instanceId": instance.key, "state": "active",
-                          "status": {"code": code, "updateTime": since, "message": code}})
+            if code in filters.get("status-code", [code]):
+                shown.append({"spotInstanceRequestId": "sir-" + instance.key, "instanceId": instance.key, "state": "active",
+                              "status": {"code": code, "updateTime": since, "message": code}})
         entries, token = page(shown, query, "NextToken")
         return {"spotInstanceRequestSet": entries, "nextToken": token}
 

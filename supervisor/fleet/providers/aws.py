@@ -146,12 +146,11 @@ class Cluster:
 
     def interruptions(self, instances: list[Json]) -> dict[str, float]:
         """When EC2 takes which Spot instance, of those that it has marked."""
-        spot = [instance["SpotInstanceRequestId"] for instance in instances if instance.get("SpotInstanceRequestId")]
-        if not spot:
+        if not any(instance.get("SpotInstanceRequestId") for instance in instances):
             return {}
-        found = self.aws.every("ec2", "describe_spot_instance_requests", "SpotInstanceRequests", SpotInstanceRequestIds=spot)
-        return {request["InstanceId"]: request["Status"]["UpdateTime"].timestamp() + SPOT_NOTICE_S for request in found
-                if request["Status"]["Code"].startswith("marked-for-")}
+        marked = [{"Name": "status-code", "Values": [f"marked-for-{end}" for end in ("termination", "stop", "hibernation")]}]
+        found = self.aws.every("ec2", "describe_spot_instance_requests", "SpotInstanceRequests", Filters=marked)
+        return {request["InstanceId"]: request["Status"]["UpdateTime"].timestamp() + SPOT_NOTICE_S for request in found}
 
     def leave_hooks(self, group: str) -> list[Json]:
         found = self.aws("autoscaling", "describe_lifecycle_hooks", AutoScalingGroupName=group)["LifecycleHooks"]
@@ -196,9 +195,9 @@ class Ready:
         if self.folder is None:
             return {}
         try:
-            said: Json = json.loads((self.folder / instance).read_text())
-            return said if isinstance(said, dict) else None
-        except (OSError, ValueError):
+            said = json.loads((self.folder / instance).read_text())
+            return {"ip": str(said.get("ip", "")), "gpus": int(said.get("gpus", 1)), "host_key": str(said.get("host_key", ""))}
+        except (OSError, ValueError, TypeError, AttributeError):
             return None  # not yet there, or not yet whole
 
     def write_known_hosts(self, hosts: dict[str, Json]) -> None:
@@ -206,7 +205,7 @@ class Ready:
         if self.folder is None:
             return
         lines = [f"{host} {said['host_key']}\n" for host, said in sorted(hosts.items())
-                 if re.fullmatch(r"[a-z0-9@.-]+ [A-Za-z0-9+/=]+", str(said.get("host_key", "")))]
+                 if re.fullmatch(r"[A-Za-z0-9.:,-]+ [a-z0-9@.-]+ [A-Za-z0-9+/=]+", f"{host} {said['host_key']}")]
         path = self.folder.parent / "known_hosts"
         if not lines or (path.exists() and path.read_text() == "".join(lines)):
             return
