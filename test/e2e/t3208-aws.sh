@@ -77,7 +77,7 @@ PATIENCE=60 awaits '.fleet.trouble ~ .'
 pkill -KILL -f "providers/aws.py c --ready $PWD" || true
 kill -KILL "$(supervisor)"
 awaits --start '.state=running'
-pkill -KILL -n elastic_worker
+kill -KILL $(left_over | awk '$2 ~ /elastic_worker$/ { print $1 }' | tail -n 1)
 some_epochs 5
 awaits workers=3
 aws lie >/dev/null
