@@ -106,10 +106,15 @@ def host_of(instance: Json) -> str:
     return str(instance.get("PrivateDnsName") or instance.get("PrivateIpAddress") or "")
 
 
-def must_be_whole(instances: list[Json], members: dict[str, Json]) -> None:
+def states_of(group: Json | None) -> dict[str, str]:
+    """Of the group's instances, by id."""
+    return {member["InstanceId"]: member["LifecycleState"] for member in group["Instances"]} if group else {}
+
+
+def must_be_whole(instances: list[Json], states: dict[str, str]) -> None:
     """Two sources of the same thing: a list that lacks what the other one has in service is not complete."""
     known = {instance["InstanceId"] for instance in instances}
-    lacking = [key for key, member in members.items() if member["LifecycleState"] == "InService" and key not in known]
+    lacking = [key for key, state in states.items() if state == "InService" and key not in known]
     if lacking:
         raise Refused("away", f"DescribeInstances lacks {', '.join(lacking[:3])}, which the Auto Scaling group has in service")
 
@@ -234,14 +239,14 @@ class Provider:
         self.said = []
         instances, group = self.cluster.instances(), self.cluster.group()
         self.cluster.must_exist(group, instances)
-        members = {member["InstanceId"]: member for member in group["Instances"]} if group else {}
-        must_be_whole(instances, members)
+        states = states_of(group)
+        must_be_whole(instances, states)
         interruptions = self.cluster.interruptions(instances)
         hosts: dict[str, Json] = {}
         machines = []
         for instance in instances:
             key = instance["InstanceId"]
-            machine = self.machine_of(instance, members.get(key), group, hosts)
+            machine = self.machine_of(instance, states.get(key, "InService"), group, hosts)
             if key in interruptions:
                 machine |= {"state": "ending", "deadline": min(machine.get("deadline", interruptions[key]), interruptions[key])}
             machines.append(machine)
@@ -256,10 +261,9 @@ class Provider:
     def mark_of(self, tags: dict[str, str]) -> str:
         return tags.get(MARK_TAG, "") if tags.get(JOB_TAG, "") == self.job else ""
 
-    def machine_of(self, instance: Json, member: Json | None, group: Json | None, hosts: dict[str, Json]) -> Json:
+    def machine_of(self, instance: Json, lifecycle: str, group: Json | None, hosts: dict[str, Json]) -> Json:
         tags, key, host = tags_of(instance), instance["InstanceId"], host_of(instance)
         mark, state = self.mark_of(tags), instance["State"]["Name"]
-        lifecycle = member["LifecycleState"] if member else "InService"
         machine: Json = {"id": key, "host": host, "mark": mark, "order": int(instance["LaunchTime"].timestamp())}
         if lifecycle == "Terminating:Wait" and group:
             return machine | {"state": "ending", "held_back": True,
@@ -335,16 +339,13 @@ class Provider:
             return {}
         if self.mark_of(tags_of(instance)) == "BASE":
             raise Refused("wrong", f"{key} is a host of the launch")
-        group = self.cluster.group()
-        states = {member["InstanceId"]: member["LifecycleState"] for member in group["Instances"]} if group else {}
-        if not states.get(key, "").startswith("Terminat"):
+        if not states_of(self.cluster.group()).get(key, "").startswith("Terminat"):
             self.cluster.terminate(instance)
         return {}
 
     def confirm(self, request: Json) -> Json:
         group = self.cluster.group()
-        states = {member["InstanceId"]: member["LifecycleState"] for member in group["Instances"]} if group else {}
-        if group and states.get(request["id"]) == "Terminating:Wait":
+        if group and states_of(group).get(request["id"]) == "Terminating:Wait":
             self.cluster.complete(group["AutoScalingGroupName"], request["id"])
         return {}
 
@@ -367,7 +368,7 @@ class Provider:
 def show_status(cluster: Cluster) -> int:
     instances, group = cluster.instances(), cluster.group()
     cluster.must_exist(group, instances)
-    members = {member["InstanceId"]: member["LifecycleState"] for member in group["Instances"]} if group else {}
+    members = states_of(group)
     total = 0.0
     for instance in sorted(instances, key=lambda found: str(found["LaunchTime"])):
         hours = (time.time() - instance["LaunchTime"].timestamp()) / 3600
@@ -436,7 +437,7 @@ class Down:
 
     def are_instances_gone(self) -> bool:
         group = self.cluster.group()
-        states = {member["InstanceId"]: member["LifecycleState"] for member in group["Instances"]} if group else {}
+        states = states_of(group)
         instances = self.cluster.instances()
         for instance in instances:
             key = instance["InstanceId"]
