@@ -102,6 +102,11 @@ struct PlacesAsked {
   Host host;
   std::uint32_t count = 0;
 };
+/// dtctl replace: the base workers of `from` are to be `to`'s.
+struct ReplaceAsked {
+  Host from;
+  Host to;
+};
 /// Ctrl-C, dtctl stop, or the console was closed.
 struct StopAsked {
   std::string why;
@@ -138,8 +143,8 @@ using JobEvent =
                  FromWorker<Arrive>, FromWorker<Progress>, FromWorker<Figures>,
                  FromWorker<ServersHeard>, FromServer<ServerReady>, FromServer<CommitAck>,
                  FromServer<Traffic>, FromServer<Saved>, FromServer<GivingUp>, ProcessInspected,
-                 CheckpointSealed, CheckpointPlaceSeen, LockDoubtful, PlacesAsked, NoticeGiven,
-                 NoticeCancelled, StopAsked, Tick>;
+                 CheckpointSealed, CheckpointPlaceSeen, LockDoubtful, PlacesAsked, ReplaceAsked,
+                 NoticeGiven, NoticeCancelled, StopAsked, Tick>;
 
 // ------------------------------------------------------------------ effects
 // To be carried out in order. Doing one twice must be harmless.

@@ -185,6 +185,7 @@ struct Job::Parts {
     if (!e.is_doubtful) servers.start_waiting();
   }
   void on(const PlacesAsked& e) { workers.places_asked(e); }
+  void on(const ReplaceAsked& e) { workers.replace_asked(e); }
   void on(const StopAsked& e) { job.end(e.exit_code, e.why); }
 
   void on(const AgentAttached& e) {

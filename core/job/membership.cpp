@@ -1,6 +1,8 @@
 #include "core/job/membership.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 namespace dt {
 namespace {
@@ -65,6 +67,7 @@ std::map<Host, std::uint32_t> Membership::within_limit(const std::vector<HostSlo
     if (r.base > 0) next[host] = r.base;
     total += r.base;
   }
+  for (const auto& [from, to] : heirs_) next[to] += at(from).base;
   beyond_limit_.clear();
   for (const auto& line : hosts) {
     auto& count = next[line.host];
@@ -125,6 +128,24 @@ void Membership::fill_places(const Host& host, std::uint32_t count) {
   if (r.empty == 0) r.departed = false;
 }
 
+void Membership::replace_base(const Host& from, const Host& to, bool at_once, Time now) {
+  row(from);
+  row(to);
+  const auto heir = heirs_.insert_or_assign(from, to).first;
+  if (at_once) take_over_base(heir);
+  take_file(last_edit_, std::vector(file_), now);
+  row(to).added_by = {};  // its workers are part of no edit
+}
+
+void Membership::take_over_base(std::map<Host, Host>::iterator heir) {
+  Row& from = row(heir->first);
+  std::erase_if(file_, [&](const HostSlots& line) { return line.host == heir->first; });
+  row(heir->second).base += std::exchange(from.base, 0);
+  from.empty = 0;
+  from.departed = false;
+  heirs_.erase(heir);
+}
+
 void Membership::departed(const Host& host) {
   Row& r = row(host);
   r.leaves = false;
@@ -156,8 +177,8 @@ void Membership::forget_gone(const std::vector<WorkerId>& view, Time now) {
   });
 }
 
-void Membership::swaps_done(const std::vector<WorkerId>& members,
-                            const std::vector<WorkerId>& leavers) {
+void Membership::view_began(const std::vector<WorkerId>& members,
+                            const std::vector<WorkerId>& leavers, Time now) {
   std::erase_if(swaps_, [&](const auto& swap) {
     const Edit edit = swap.first;
     return std::ranges::any_of(members,
@@ -165,6 +186,17 @@ void Membership::swaps_done(const std::vector<WorkerId>& members,
            std::ranges::any_of(
                leavers, [&](WorkerId id) { return at(workers_.at(id).host).removed_by == edit; });
   });
+  const std::size_t open = heirs_.size();
+  for (auto heir = heirs_.begin(); heir != heirs_.end();) {
+    const auto is_there = [&](WorkerId id) {
+      return workers_.at(id).host == heir->second && workers_.at(id).state == WorkerState::kMember;
+    };
+    const auto there = std::ranges::count_if(members, is_there);
+    const auto next = std::next(heir);
+    if (there >= at(heir->first).base) take_over_base(heir);
+    heir = next;
+  }
+  if (heirs_.size() < open) take_file(last_edit_, std::vector(file_), now);
 }
 
 Worker& Membership::add_worker(WorkerId id, const Host& host, Edit edit, Time now) {
@@ -213,11 +245,19 @@ std::vector<Host> Membership::hosts() const {
   return out;
 }
 
+std::vector<Host> Membership::base_hosts() const {
+  std::vector<Host> out;
+  for (const auto& [host, r] : rows_)
+    if (r.base > 0) out.push_back(host);
+  return out;
+}
+
 std::vector<Host> Membership::refused_removals(const std::vector<HostSlots>& hosts) const {
   const std::map<Host, std::uint32_t> slots = slots_by_host(hosts);
   std::vector<Host> refused;
   for (const auto& [host, r] : rows_)
-    if (value_in(slots, host) < r.base && r.wanted() > 0) refused.push_back(host);
+    if (value_in(slots, host) < r.base && r.wanted() > 0 && !heirs_.contains(host))
+      refused.push_back(host);
   return refused;
 }
 
@@ -294,12 +334,28 @@ Plan Membership::plan(const std::vector<WorkerId>& members, Time now,
     return w.state == WorkerState::kWarm && !unreachable.count(w.host) && !unwanted.count(w.id) &&
            !present.count(w.id);
   };
+  std::set<Host> waiting;
+  for (const auto& [from, to] : heirs_) {
+    const auto ready = std::ranges::count_if(at(to).workers, [&](WorkerId id) {
+      const Worker& w = workers_.at(id);
+      const bool stays = w.state == WorkerState::kMember && !go.contains(id);
+      return stays || (may_join(w) && !is_held(w.edit));
+    });
+    const bool is_whole = ready >= at(from).base;
+    for (const WorkerId id : at(from).workers) {
+      const bool is_member = workers_.at(id).state == WorkerState::kMember;
+      if (is_whole)
+        (is_member ? go : unwanted).insert(id);
+      else if (is_member)
+        waiting.insert(to);
+    }
+  }
   std::size_t warm = count(WorkerState::kWarm);
   for (auto it = workers_.begin(); warm > 0; ++it) {
     const Worker& w = it->second;
     warm -= w.state == WorkerState::kWarm;
     if (!may_join(w)) continue;
-    if (!members.empty() && is_held(w.edit))
+    if (!members.empty() && (is_held(w.edit) || waiting.contains(w.host)))
       holds = true;
     else
       out.joins.push_back(w.id);

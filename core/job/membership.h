@@ -14,6 +14,9 @@
 ///  4. A member stays if the view would fall below its least number of members.
 ///  5. A host that goes away wants no workers, base workers included, and no swap holds that back.
 ///     When no other host wants any, its members stay until it is gone.
+///  6. Where another host is to have the base workers of a host, these stay, and those of the other
+///     do not join, until as many of the other are ready: then all change at one boundary. A host
+///     that has no member holds nobody back.
 ///
 /// A row per host counts its workers wherever one changes its state, so that no question about a
 /// host walks over the workers of others. Each change of a row adds its host to the agenda.
@@ -82,6 +85,12 @@ class Membership {
   void begin(const std::vector<Host>& base, Time now);
   /// The wanted list of an accepted file. Ids of edits rise.
   void take_file(Edit edit, const std::vector<HostSlots>& hosts, Time now);
+  /// The base workers of `from` are to be those of `to`, which has none: from the boundary on at
+  /// which as many of its workers are members; `at_once`: from now on. Lines of `from` in the
+  /// present file do not count then.
+  void replace_base(const Host& from, const Host& to, bool at_once, Time now);
+  /// Which host is to have a host's base workers.
+  [[nodiscard]] const std::map<Host, Host>& heirs() const { return heirs_; }
   Worker& add_worker(WorkerId id, const Host& host, Edit edit, Time now);
   /// A member of this host has left by itself: its place stays empty until the host's lines in the
   /// file become more, or fill_places().
@@ -100,8 +109,10 @@ class Membership {
   /// Workers that are gone, and not in `view`, are not kept any longer, unless a swap waits for
   /// them; ids are never given again.
   void forget_gone(const std::vector<WorkerId>& view, Time now);
-  /// A view began: edits whose changes it brought need not be held together any more.
-  void swaps_done(const std::vector<WorkerId>& members, const std::vector<WorkerId>& leavers);
+  /// A view began: edits whose changes it brought need not be held together any more, and heirs
+  /// whose workers are in it have their base workers.
+  void view_began(const std::vector<WorkerId>& members, const std::vector<WorkerId>& leavers,
+                  Time now);
 
   /// Applies an event to a worker's life at `now`; false if it means nothing in its state.
   bool advance(WorkerId id, WorkerEvent event, Time now);
@@ -134,13 +145,16 @@ class Membership {
   [[nodiscard]] const std::vector<HostSlots>& beyond_limit() const { return beyond_limit_; }
   [[nodiscard]] const WorkerLimits& limits() const { return limits_; }
   [[nodiscard]] std::uint32_t base_count(const Host& host) const { return at(host).base; }
+  /// Those with base workers.
+  [[nodiscard]] std::vector<Host> base_hosts() const;
   /// Workers of the host that are members or on the way.
   [[nodiscard]] std::uint32_t present(const Host& host) const { return at(host).present; }
   /// Every host that is wanted or has a worker that is not gone.
   [[nodiscard]] std::vector<Host> hosts() const;
   /// The edit that last raised the host's wanted count; 0 if only base workers are wanted.
   [[nodiscard]] Edit added_by(const Host& host) const { return at(host).added_by; }
-  /// Base hosts that `hosts` gives fewer workers than they keep; not those that go or went away.
+  /// Base hosts that `hosts` gives fewer workers than they keep; not those that go or went away,
+  /// or that are being replaced.
   [[nodiscard]] std::vector<Host> refused_removals(const std::vector<HostSlots>& hosts) const;
 
   /// Newcomers of a host that wants fewer workers: to be stopped now.
@@ -184,6 +198,7 @@ class Membership {
   /// Fewer lines take empty places away, more lines fill them.
   void adjust_empty_places(const std::map<Host, std::uint32_t>& slots,
                            const std::map<Host, std::uint32_t>& next);
+  void take_over_base(std::map<Host, Host>::iterator heir);
   [[nodiscard]] bool held(Edit edit, Time now, const std::set<Host>& unreachable) const;
 
   /// What the file wants of each host, within the limit; sets beyond_limit_.
@@ -198,6 +213,7 @@ class Membership {
   std::array<std::size_t, kWorkerStates> by_state_{};
   std::vector<HostSlots> file_;
   std::vector<HostSlots> beyond_limit_;
+  std::map<Host, Host> heirs_;
   std::map<Edit, Time> swaps_;  ///< Edits that both add and remove, and when they were taken.
   WorkerId next_id_;
   Edit last_edit_;

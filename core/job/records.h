@@ -146,6 +146,13 @@ struct PlacesWanted {
   std::uint32_t count = 0;
 };
 
+/// The base workers of a host are to be another one's (Membership::replace_base).
+struct BaseReplaced {
+  static constexpr std::uint16_t kType = 28;
+  Host from;
+  Host to;
+};
+
 /// What a checkpoint cost, with CheckpointTaken: later terms compute from it when the next is due.
 struct CheckpointTimed {
   static constexpr std::uint16_t kType = 20;
@@ -209,10 +216,11 @@ struct NoticeOver {
   bool is_cancelled = false;  ///< The host stays. Otherwise its workers have gone.
 };
 
-using Record = std::variant<JobBegan, TermBegan, FileTaken, WorkerAllotted, HostPrepared, Committed,
-                            EpochBegan, WorkerGone, AgentKnown, JobEnding, CheckpointTaken,
-                            RolledBack, MemberLeft, PlacesWanted, AgentPlaced, CheckpointTimed,
-                            TimeSpent, Snapshot, GroupStops, GroupBegan, NoticeTaken, NoticeOver>;
+using Record =
+    std::variant<JobBegan, TermBegan, FileTaken, WorkerAllotted, HostPrepared, Committed,
+                 EpochBegan, WorkerGone, AgentKnown, JobEnding, CheckpointTaken, RolledBack,
+                 MemberLeft, PlacesWanted, AgentPlaced, CheckpointTimed, TimeSpent, Snapshot,
+                 GroupStops, GroupBegan, NoticeTaken, NoticeOver, BaseReplaced>;
 
 [[nodiscard]] wire::Frame to_frame(const Record& record);
 /// kProtocol for an unknown type or a malformed body.

@@ -312,6 +312,11 @@ void ServerGroup::apply(const JobBegan& r) {
   add(r.servers);
 }
 
+void ServerGroup::apply(const BaseReplaced& r) {
+  std::ranges::replace(homes_, r.from, r.to);
+  base_hosts_.insert(r.to);
+}
+
 void ServerGroup::apply(const RolledBack& r) {
   for (const auto& [id, s] : servers_) retired_[id] = s.host;
   for (const auto& [host, ids] : on_host_) job_.agenda.add(host);

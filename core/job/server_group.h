@@ -81,6 +81,7 @@ class ServerGroup {
   void tell_commit();
 
   void apply(const JobBegan& r);
+  void apply(const BaseReplaced& r);
   void apply(const RolledBack& r);
 
   [[nodiscard]] const std::map<ServerId, ServerState>& all() const { return servers_; }

@@ -20,6 +20,7 @@ bool is_barrier(const Record& record) {
   return std::holds_alternative<JobBegan>(record) || std::holds_alternative<FileTaken>(record) ||
          std::holds_alternative<RolledBack>(record) || std::holds_alternative<MemberLeft>(record) ||
          std::holds_alternative<PlacesWanted>(record) ||
+         std::holds_alternative<BaseReplaced>(record) ||
          std::holds_alternative<JobEnding>(record) || std::holds_alternative<GroupStops>(record) ||
          std::holds_alternative<GroupBegan>(record) ||
          std::holds_alternative<NoticeTaken>(record) ||

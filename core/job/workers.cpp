@@ -41,6 +41,14 @@ void Workers::places_asked(const PlacesAsked& e) {
   if (count > 0) job_.record(PlacesWanted{e.host, count});
 }
 
+void Workers::replace_asked(const ReplaceAsked& e) {
+  job_.record(BaseReplaced{e.from, e.to});
+  job_.note(Note::kInfo, "base_replaced",
+            fmt::format("{} gets the places of {} at the first epoch for which it is ready", e.to,
+                        e.from),
+            e.from);
+}
+
 void Workers::attached(const Host& host, const std::vector<ProcessReport>& there) {
   for (const ProcessReport& p : there) {
     // Left over from before its host was given up as lost: fenced, and stopped now.
@@ -396,7 +404,7 @@ void Workers::apply(const Committed& r) {
   for (const WorkerId id : r.leavers) advance(id, WorkerEvent::kRemoved);
   if (!r.boundary) return;
   if (!job_.finishing()) failure_ = {};  // earlier deaths are of no member of this view
-  membership_.swaps_done(r.members, r.leavers);
+  membership_.view_began(r.members, r.leavers, job_.now());
   forget_past();
 }
 
@@ -473,6 +481,10 @@ void Workers::apply(const MemberLeft& r) {
 void Workers::apply(const PlacesWanted& r) {
   membership_.fill_places(r.host, r.count);
   hosts_.places_wanted(r.host);
+}
+
+void Workers::apply(const BaseReplaced& r) {
+  membership_.replace_base(r.from, r.to, job_.restarts_group(), job_.now());
 }
 
 void Workers::apply(const RolledBack&) {

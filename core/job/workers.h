@@ -35,6 +35,7 @@ class Workers {
   // Events.
   void file_accepted(const HostsAccepted& e);
   void places_asked(const PlacesAsked& e);
+  void replace_asked(const ReplaceAsked& e);
   /// An agent is attached, with these processes.
   void attached(const Host& host, const std::vector<ProcessReport>& there);
   void started(WorkerId worker);
@@ -84,6 +85,7 @@ class Workers {
   void apply(const WorkerGone& r);
   void apply(const MemberLeft& r);
   void apply(const PlacesWanted& r);
+  void apply(const BaseReplaced& r);
   void apply(const RolledBack& r);
   void apply(const GroupBegan& r);
 

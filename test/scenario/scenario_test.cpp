@@ -168,6 +168,7 @@ class Story {
     if (verb == "cancel") return step(NoticeCancelled{host_or_all(args[0])});
     if (verb == "outlook") return outlook();
     if (verb == "places") return step(PlacesAsked{host_of(args[0]), number(args[1])});
+    if (verb == "replace") return step(ReplaceAsked{host_of(args[0]), host_of(args[1])});
     if (verb == "stall") return void(stalled_.insert(host_of(args[0])));
     if (verb == "endings") return void(tells_endings_ = true);
     if (verb == "cut") return void(cut_ = number(args[0]));

@@ -114,8 +114,8 @@ void Checkers::check_one(const WorkerAllotted& r, Time) {
 }
 
 void Checkers::check_one(const FileTaken& r, Time now) {
-  std::map<Host, std::uint32_t> next = base_count_;
-  for (const HostSlots& s : r.hosts) next[s.host] = std::max(s.slots, next[s.host]);
+  file_ = r.hosts;
+  std::map<Host, std::uint32_t> next = wanted_now();
   Swap swap;
   swap.taken = now;
   for (const auto& [host, n] : next)
@@ -141,6 +141,34 @@ void Checkers::check_one(const FileTaken& r, Time now) {
   if (!swap.grown.empty() && !swap.shrunk.empty() && !others_on_the_way &&
       settled(swap.grown, true) && settled(swap.shrunk, false))
     swap_ = std::move(swap);
+}
+
+std::map<Host, std::uint32_t> Checkers::wanted_now() const {
+  std::map<Host, std::uint32_t> out = base_count_;
+  for (const auto& [from, to] : heirs_) out[to] += base_count_.at(from);
+  for (const HostSlots& s : file_) out[s.host] = std::max(s.slots, out[s.host]);
+  return out;
+}
+
+void Checkers::check_one(const BaseReplaced& r, Time) {
+  heirs_[r.from] = r.to;
+  wanted_ = wanted_now();
+  swap_.reset();
+  if (group) bases_move({}, true);
+}
+
+void Checkers::bases_move(const std::vector<WorkerId>& members, bool all) {
+  const std::size_t open = heirs_.size();
+  std::erase_if(heirs_, [&](const auto& heir) {
+    const auto is_there = [&](WorkerId id) { return host_.at(id) == heir.second; };
+    if (!all && std::ranges::count_if(members, is_there) < base_count_.at(heir.first)) return false;
+    base_count_[heir.second] += base_count_.at(heir.first);
+    base_count_.erase(heir.first);
+    troubled_.insert({heir.first, heir.second});  // no swap of an edit's
+    std::erase_if(file_, [&](const HostSlots& line) { return line.host == heir.first; });
+    return true;
+  });
+  if (heirs_.size() < open) wanted_ = wanted_now();
 }
 
 std::map<Host, std::uint32_t> Checkers::members_per_host() const {
@@ -279,13 +307,15 @@ void Checkers::check_view(const Committed& r, Time now) {
   }
   if (joined != r.log.size()) fail("a commit's log lines are not its joins");
   // 3. The file never removes a base worker, and a notice none of another host.
+  bases_move(r.members, false);
   std::map<Host, std::uint32_t> left;
   for (const WorkerId id : stay) ++left[host_.at(id)];
   for (const WorkerId id : r.leavers) {
     leavers_.insert(id);
     const Host& host = host_.at(id);
     if (leaving_.count(host)) continue;
-    if (id.value < base_.size()) fail(fmt::format("base worker {} is told to leave", id));
+    if (id.value < base_.size() && base_count_.contains(host))
+      fail(fmt::format("base worker {} is told to leave", id));
     if (!has_most && left[host] < wanted_[host])
       fail(fmt::format("worker {} leaves {}, which keeps fewer than it should", id,
                        to_string(host)));

@@ -136,6 +136,7 @@ class Checkers {
   void check_one(const RolledBack& r, Time now);
   void check_one(const MemberLeft& r, Time now);
   void check_one(const PlacesWanted&, Time) {}
+  void check_one(const BaseReplaced& r, Time now);
   void check_one(const CheckpointTimed& r, Time now);
   void check_one(const TimeSpent&, Time) {}
   void check_one(const Snapshot&, Time) {}
@@ -150,10 +151,15 @@ class Checkers {
   void epoch_begins(Epoch epoch);
   void check_view(const Committed& r, Time now);
   void check_swap(const Committed& r, Time now);
+  /// Heirs with enough members, or all of them, have their base workers.
+  void bases_move(const std::vector<WorkerId>& members, bool all);
+  [[nodiscard]] std::map<Host, std::uint32_t> wanted_now() const;
   [[nodiscard]] std::map<Host, std::uint32_t> members_per_host() const;
 
   std::vector<Host> base_;
   std::map<Host, std::uint32_t> base_count_;
+  std::map<Host, Host> heirs_;  ///< Who is to have a base host's workers.
+  std::vector<HostSlots> file_;
   std::size_t servers_;
   std::optional<std::string> failure_;
 

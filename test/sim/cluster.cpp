@@ -22,6 +22,7 @@ Cluster::Cluster(std::uint64_t seed, bool trace, bool cuts, Kinds kinds)
       second_rng_(seed ^ 0x3c6ef372fe),
       mode_rng_(seed ^ 0x1f83d9abfb),
       clock_rng_(seed ^ 0x510e527fad),
+      replace_rng_(seed ^ 0x428a2f98d7),
       trace_(trace),
       kinds_(kinds),
       restarts_(kinds.groups),
@@ -61,6 +62,7 @@ Outcome Cluster::run() {
   at(faults_end_, [this] { heal(); });
   after(rng_.time(500ms, 3s), [this] { chaos(); });
   if (faults_.notice > 0) after(notice_rng_.time(500ms, 10s), [this] { give_notices(); });
+  if (replace_rng_.chance(0.2)) after(replace_rng_.time(500ms, 10s), [this] { replace_bases(); });
   if (rng_.chance(faults_.stop))
     after(rng_.time(1s, faults_end_ - Time{}), [this] {
       checkers_->excused_codes.insert(130);

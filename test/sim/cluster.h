@@ -179,6 +179,8 @@ class Cluster {
   /// The supervisor gets the notice as soon as there is one.
   void tell_notice(std::optional<std::size_t> i, Time deadline, std::uint64_t number);
   void cancel_notice(std::optional<std::size_t> i, std::uint64_t number);
+  /// Now and then another host is to have a base host's workers.
+  void replace_bases();
   /// A server hangs, for a while or for good, but its connections stay.
   void hang_server();
   /// The list a user may want next: mostly the base hosts and some more.
@@ -238,6 +240,7 @@ class Cluster {
   Random second_rng_;         ///< The same for another master.
   Random mode_rng_;           ///< The same for limits, kinds of jobs and opaque servers.
   Random clock_rng_;          ///< The same for clocks and the journal's disk.
+  Random replace_rng_;        ///< The same for base hosts that are replaced.
   Duration wall_ahead_{};     ///< Of the true time.
   bool has_stepped_ = false;  ///< The wall clock, since the last term began.
   bool is_disk_full_ = false;

@@ -216,6 +216,19 @@ void Cluster::give_notice() {
   });
 }
 
+void Cluster::replace_bases() {
+  if (healed_ || over_) return;
+  after(replace_rng_.time(1s, 20s), [this] { replace_bases(); });
+  const Host from = replace_rng_.pick(machines_).host;
+  const Host to = replace_rng_.pick(machines_).host;
+  if (!alive_) return;
+  const Membership& membership = job_->membership();
+  if (membership.base_count(from) == 0 || membership.base_count(to) > 0 || from == options_.master)
+    return;
+  trace(45, 0, "!! {} is to have the places of {}", to, from);
+  feed(ReplaceAsked{from, to});
+}
+
 void Cluster::tell_notice(std::optional<std::size_t> i, Time deadline, std::uint64_t number) {
   if (over_ || notices_.count(number) == 0) return;
   if (!alive_)

@@ -479,6 +479,7 @@ std::string Cluster::describe(const Record& record) {
           },
           [](const MemberLeft& r) { return fmt::format("worker {} has left", r.worker); },
           [](const PlacesWanted& r) { return fmt::format("{} place(s) of {}", r.count, r.host); },
+          [](const BaseReplaced& r) { return fmt::format("{} replaces {}", r.to, r.from); },
           [](const CheckpointTimed& r) {
             return fmt::format("checkpoint of epoch {}: {} ms, {} bytes", r.epoch, r.took_ms,
                                r.bytes);

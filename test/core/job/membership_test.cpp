@@ -44,7 +44,7 @@ struct MembersOfJob {
       m.advance(id, WorkerEvent::kEnded, at(now));
       std::erase(members, id);
     }
-    m.swaps_done(members, plan.leaves);
+    m.view_began(members, plan.leaves, at(now));
     return plan;
   }
   [[nodiscard]] std::vector<WorkerId> unwanted() const {
@@ -96,6 +96,48 @@ TEST_CASE("membership: the file counts, but never below the base workers", "[mem
   CHECK(job.m.added_by(kC) == Edit(1));
   CHECK(job.m.refused_removals({{kA, 1}, {kC, 3}}) == std::vector<Host>{kA, kB});
   CHECK(job.m.refused_removals({{kB, 1}, {kA, 2}}).empty());
+}
+
+TEST_CASE("membership: base places go to another host at one boundary, once all are ready",
+          "[membership]") {
+  MembersOfJob job({kA, kB, kB}, {1, 3});
+  job.m.replace_base(kB, kC, false, at(0));
+  job.file({{kA, 1}, {kC, 2}});
+  CHECK(job.m.wanted(kC) == 2);  // --max-workers is no obstacle
+  CHECK(job.m.refused_removals({{kA, 1}}).empty());
+  job.happens(3, WorkerEvent::kJoined);
+  Plan plan = job.cross(1);
+  CHECK(plan.joins.empty());
+  CHECK(plan.leaves.empty());
+  CHECK(job.m.base_hosts() == std::vector<Host>{kA, kB});
+
+  job.happens(4, WorkerEvent::kJoined);
+  CHECK(job.m.plan(job.members, at(70), {kC}).leaves.empty());
+  plan = job.cross(70);
+  CHECK(plan.joins == ids({3, 4}));
+  CHECK(plan.leaves == ids({1, 2}));
+  CHECK(job.m.base_hosts() == std::vector<Host>{kA, kC});
+  CHECK(job.m.wanted(kB) == 0);
+  CHECK(job.m.refused_removals({{kA, 1}}) == std::vector<Host>{kC});
+}
+
+TEST_CASE("membership: the heir of a host without members waits for nobody", "[membership]") {
+  MembersOfJob job({kA, kB, kB});
+  job.m.replace_base(kB, kC, false, at(0));
+  job.file({{kA, 1}, {kB, 2}, {kC, 2}});
+  for (const std::uint32_t id : {1U, 2U}) job.happens(id, WorkerEvent::kEnded);
+  std::erase_if(job.members, [](WorkerId id) { return id.value > 0; });
+  job.happens(3, WorkerEvent::kJoined);
+  CHECK(job.cross(1).joins == ids({3}));
+  CHECK(job.m.base_count(kC) == 0);
+  job.happens(4, WorkerEvent::kJoined);
+  job.m.add_worker(WorkerId(5), kB, Edit{}, at(1));  // started again, and too late
+  job.happens(5, WorkerEvent::kJoined);
+  CHECK(job.cross(2).joins == ids({4}));
+  CHECK(job.m.base_count(kC) == 2);
+  CHECK(job.m.wanted(kB) == 0);  // its lines of before do not count
+  job.file({{kA, 1}, {kB, 1}, {kC, 2}});
+  CHECK(job.m.wanted(kB) == 1);
 }
 
 TEST_CASE("membership: a change that is taken back leaves nothing to do", "[membership]") {

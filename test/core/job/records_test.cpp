@@ -40,6 +40,7 @@ std::vector<Record> one_of_each() {
                  Epoch(3)},
       MemberLeft{WorkerId(4), kHost, true, {LogLine{7, false, kHost, 9}}},
       PlacesWanted{kHost, 2},
+      BaseReplaced{kHost, {"", "b", 0}},
       AgentPlaced{kHost, {"/run/user/1/dtlaunch/j/agent-0.sock", 16384, 32767}},
       CheckpointTimed{Epoch(2), 1'763'664'000'123'456'789, 5000, 1'000'000},
       TimeSpent{90'000'000'000, {{"boundary", 1'000'000'000}, {"death", 2}}},

@@ -102,6 +102,7 @@ class JournalWriter {
     add(WorkerGone{id, {}, "", {}});
     add(MemberLeft{id, any_host(), chance(50), {line(false)}});
     if (chance(30)) add(PlacesWanted{any_host(), 1});
+    if (chance(20)) add(BaseReplaced{any_host(), any_host()});
     shrink();
   }
 
