@@ -54,6 +54,8 @@ constexpr Duration kTick = 100ms;
 constexpr Duration kLastWord = 10s;  ///< For the last word to the consoles.
 /// "changes" is answered by then: figures change that make no event.
 constexpr Duration kLongestWait = 1s;
+constexpr Duration kUntilJournalled =
+    10s;  ///< A reply waits so long for room on the journal's disk.
 
 class Loop final : public Supervisor {
  public:
@@ -486,21 +488,27 @@ class Loop final : public Supervisor {
       co_return nlohmann::json{{"ok", true}, {"changes", number}}.dump();
     }
     if (ask.op == Op::kEvents) co_return event_log_.events_json(ask.from);
-    if (ask.op == Op::kLeave) co_return membership_.leave(ask);
+    if (ask.op == Op::kLeave) co_return reply_to(membership_.leave(ask));
     if (ask.op == Op::kGrow || ask.op == Op::kShrink)
       co_return co_await fleet_.resize(std::move(ask));
     if (ask.op == Op::kFleet) co_return co_await fleet_.answer(std::move(ask));
-    co_return co_await edit_host_worker(std::move(ask));  // kAdd, kRemove
+    co_return co_await edit_host_worker(std::move(ask));  // kAdd, kRemove, kReplace
   }
 
   awaitable<std::string> edit_host_worker(ControlAsk ask) {
-    const auto edited = co_await membership_.edit(std::move(ask));
-    if (!edited) co_return error_reply(edited.error().message);
-    host_worker_->nudge();
-    nlohmann::json reply{{"ok", true}};
+    auto edited = co_await membership_.edit(std::move(ask));
+    if (edited) host_worker_->nudge();
     const std::string why_not = not_open(*context_.job, spec_, uptime_s());
-    if (!why_not.empty()) reply["note"] = why_not;
-    co_return reply.dump();
+    if (edited && !why_not.empty()) edited = why_not;
+    co_return reply_to(std::move(edited));
+  }
+
+  /// The reply to a change.
+  static std::string reply_to(Result<std::string> done) {
+    if (!done) return error_reply(done.error().message);
+    nlohmann::json reply{{"ok", true}};
+    if (!done->empty()) reply["note"] = *done;
+    return reply.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   }
 
   io::asio::any_io_executor executor_;

@@ -37,7 +37,10 @@ class Planner {
     }
     const bool is_second = !ready_.insert(machine.host).second;
     held_.insert(machine.host);
-    if (machine.mark == Mark::kBase) return;
+    if (machine.mark == Mark::kBase) {
+      if (host.is_replaced && is_left(host)) idle(machine, "another host has its place");
+      return;
+    }
     if (host.in_file + host.empty > 0 && host.is_own) return look_at_own(machine, host);
     if (is_second) return idle(machine, "its host is the job's already");
     if (machine.is_asked) return look_at_asked(machine, host);
@@ -80,6 +83,7 @@ class Planner {
 
   /// A machine of a host that is not the fleet's.
   void look_at_own(const Machine& machine, const JobHost& host) {
+    if (host.is_base && machine.mark != Mark::kNone) return;  // it has replaced another one
     if (rules_.returns_idle || machine.mark != Mark::kNone)
       return idle(machine, "its host is the job's already");
     if (!host.is_leaving) return mark(machine, Mark::kBase);

@@ -35,7 +35,9 @@ struct JobHost {
   bool is_given_up = false;   ///< The job tries it no more.
   bool is_linked = false;     ///< Its agent is connected.
   bool is_leaving = false;    ///< It goes away by a notice, or has.
-  bool is_own = false;  ///< Not the fleet's: of the launch, or reached without a machine of it.
+  bool is_own = false;   ///< Not the fleet's: of the launch, or reached without a machine of it.
+  bool is_base = false;  ///< The job keeps its workers, whatever host_worker says.
+  bool is_replaced = false;    ///< Of the launch, and another host has its base workers.
   bool needs_machine = false;  ///< It was the fleet's: without a machine nothing can run there.
 };
 

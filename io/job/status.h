@@ -93,7 +93,7 @@ struct CheckpointStatus {
 
 struct FileStatus {
   std::string path;
-  Texts accepted, kept, beyond_limit;
+  Texts accepted, base, kept, beyond_limit;
   std::optional<RefusedStatus> refused;
 };
 

@@ -189,6 +189,7 @@ DT_ROWS(RefusedStatus,
 DT_ROWS(FileStatus,
     DT_ROW(path, "The file."),
     DT_ROW(accepted, "Its hosts when it was accepted last, one for each worker."),
+    DT_ROW(base, "Hosts of the launch, which it may not remove, and what else holds for them."),
     DT_ROW(kept, "Hosts of the launch that it lacks: their workers stay."),
     DT_ROW(beyond_limit, "Hosts beyond --max-workers, one for each worker."),
     DT_ROW(refused, "The present content is refused."))

@@ -10,8 +10,8 @@ namespace dt::supervisor {
 namespace {
 
 constexpr std::size_t kLongestWhy = 200;  ///< Bytes of a stop's reason that are kept.
-constexpr std::string_view kOps[] = {"status", "changes", "events", "console", "fleet", "stop",
-                                     "add",    "remove",  "leave",  "grow",    "shrink"};
+constexpr std::string_view kOps[] = {"status", "changes", "events", "console", "fleet",  "stop",
+                                     "add",    "remove",  "leave",  "grow",    "shrink", "replace"};
 
 }  // namespace
 
@@ -59,8 +59,9 @@ Result<ControlAsk> control_ask_from_json(std::string_view text) {
   ask.asked = number("asked", ask.asked);
   if (const json* report = field("report"); report != nullptr && report->is_string())
     ask.report = report->get<std::string>();
-  if (const json* host = field("host"); host != nullptr && host->is_string())
-    ask.host = host->get<std::string>();
+  for (const auto& [name, to] : {std::pair("host", &ask.host), std::pair("to", &ask.to)})
+    if (const json* host = field(name); host != nullptr && host->is_string())
+      *to = host->get<std::string>();
   const std::uint64_t control = number("control", io::kControlVersion);
   if (ask.op >= Op::kStop && control != io::kControlVersion)
     return fail(ErrorKind::kInvalid,

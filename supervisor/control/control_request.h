@@ -22,7 +22,8 @@ enum class Op {
   kRemove,
   kLeave,
   kGrow,
-  kShrink
+  kShrink,
+  kReplace
 };
 
 /// Fields that are missing or of a wrong type keep these defaults.
@@ -33,7 +34,8 @@ struct ControlAsk {
       "on request";        ///< "stop", "leave": the requester and the reason, as one short line.
   bool owner = false;      ///< "console"
   std::uint64_t from = 0;  ///< "events", "changes", "fleet"
-  std::optional<std::string> host;    ///< "add", "remove", "leave", "shrink"
+  std::optional<std::string> host;    ///< "add", "remove", "leave", "shrink", "replace"
+  std::optional<std::string> to;      ///< "replace": who gets the places of `host`.
   std::optional<double> deadline_s;   ///< "leave", "fleet"
   bool cancel = false;                ///< "leave"
   std::uint64_t slots = 1;            ///< "add", "grow", "shrink"

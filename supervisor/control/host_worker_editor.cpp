@@ -72,9 +72,27 @@ awaitable<Result<void>> HostWorkerEditor::edit(Edit edit, std::string host, std:
   }
   auto edited = edit == Edit::kRemove ? remove(*text, lines) : add(*text, lines, slots, host);
   if (!edited) co_return edited;
-  if (auto good = parse_hosts(*text, "host_worker"); !good)
+  co_return co_await write(std::move(*text));
+}
+
+awaitable<Result<void>> HostWorkerEditor::replace(Host from, Host to, std::uint32_t least) {
+  const auto turn = co_await turn_->acquire();
+  auto text = co_await read();
+  if (!text) co_return tl::unexpected(text.error());
+  const auto& known = context_.spec.known_hosts;
+  const std::uint32_t wanted = std::max(remove_host(*text, from, known), least);
+  std::string others = *text;
+  const std::uint32_t there = remove_host(others, to, known);
+  if (wanted > there) add_lines(*text, to, wanted - there);
+  if (const std::uint32_t empty = context_.job->membership().empty_places(to); empty > 0)
+    context_.post(PlacesAsked{to, empty});
+  co_return co_await write(std::move(*text));
+}
+
+awaitable<Result<void>> HostWorkerEditor::write(std::string text) {
+  if (auto good = parse_hosts(text, "host_worker"); !good)
     co_return tl::unexpected(good.error().at("host_worker would not be in force"));
-  auto written = co_await context_.volume.rewrite(context_.path("host_worker"), std::move(*text));
+  auto written = co_await context_.volume.rewrite(context_.path("host_worker"), std::move(text));
   co_return written;
 }
 

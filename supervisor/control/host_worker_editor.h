@@ -23,8 +23,11 @@ class HostWorkerEditor {
   /// `host` may name several in the hosts file's grammar; `slots` where a name has none. One edit
   /// after the other.
   io::awaitable<Result<void>> edit(Edit edit, std::string host, std::uint32_t slots);
+  /// The lines of `from` become lines of `to`, as many as it lacks; it has `least` at least.
+  io::awaitable<Result<void>> replace(Host from, Host to, std::uint32_t least);
 
  private:
+  io::awaitable<Result<void>> write(std::string text);
   /// The file, which has to name hosts.
   io::awaitable<Result<std::string>> read();
   [[nodiscard]] Result<void> add(std::string& text, const std::vector<HostLine>& lines,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/lookup.h"
 #include "core/job/boundary.h"
 #include "core/job/goodput.h"
 #include "core/job/host_table.h"
@@ -349,9 +350,18 @@ io::FileStatus file_status(const StatusInput& in) {
   const Membership& membership = in.job.membership();
   io::FileStatus out{.path = in.spec.job_dir + "/host_worker",
                      .accepted = lines_of(membership.file()),
+                     .base = {},
                      .kept = {},
                      .beyond_limit = lines_of(membership.beyond_limit()),
                      .refused = {}};
+  const auto master = io::host_here(in.spec);
+  for (const Host& host : membership.base_hosts()) {
+    const Host* heir = find_in(membership.heirs(), host);
+    out.base.push_back(to_string(host) +
+                       (host == master ? " (the master's)"
+                        : heir         ? fmt::format(" (until {} is ready to replace it)", *heir)
+                                       : ""));
+  }
   for (const Host& host : membership.refused_removals(membership.file()))
     out.kept.push_back(to_string(host));
   if (in.file_refusal) out.refused = io::RefusedStatus{*in.file_refusal};

@@ -1,13 +1,15 @@
 #include "supervisor/control/membership_requests.h"
 
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/base/time.h"
 #include "core/job/job.h"
+#include "core/job/membership.h"
 #include "core/job/notices.h"
+#include "core/job/server_group.h"
 #include "io/asio.h"
 #include "io/clock.h"
+#include "io/job/spec.h"
 
 namespace dt::supervisor {
 
@@ -20,12 +22,13 @@ constexpr double kLongestNotice_s = 366.0 * 24 * 3600;
 
 }  // namespace
 
-Result<std::optional<Host>> MembershipRequests::named_host(const ControlAsk& ask) const {
-  if (!ask.host) return std::optional<Host>();
-  const auto lines = parse_hosts(*ask.host, "host");
+Result<std::optional<Host>> MembershipRequests::named_host(
+    const std::optional<std::string>& name) const {
+  if (!name) return std::optional<Host>();
+  const auto lines = parse_hosts(*name, "host");
   if (!lines) return tl::unexpected(lines.error());
   if (lines->size() != 1)
-    return fail(ErrorKind::kInvalid, "\"{}\" is not the name of one host", *ask.host);
+    return fail(ErrorKind::kInvalid, "\"{}\" is not the name of one host", *name);
   return with_known_ways(*lines, context_.spec.known_hosts).front().host;
 }
 
@@ -43,26 +46,64 @@ std::string MembershipRequests::objection(const ControlAsk& ask,
   return why_not;
 }
 
-std::string MembershipRequests::leave(const ControlAsk& ask) {
-  const auto host = named_host(ask);
-  if (!host) return error_reply(host.error().message);
+Result<std::string> MembershipRequests::leave(const ControlAsk& ask) {
+  const auto host = named_host(ask.host);
+  if (!host) return tl::unexpected(host.error());
   const std::string why_not = objection(ask, *host);
-  if (!why_not.empty()) return error_reply(why_not);
+  if (!why_not.empty()) return fail(ErrorKind::kInvalid, "{}", why_not);
   if (ask.cancel) {
     context_.post(NoticeCancelled{*host});
-    return nlohmann::json{{"ok", true}}.dump();
+    return std::string();
   }
   NoticeGiven given{*host, {}, ask.why};
   if (ask.deadline_s) given.left = from_seconds(*ask.deadline_s);
   context_.post(std::move(given));
   const Notices& notices = context_.job->notices();
   std::string outlook = *host ? notices.outlook(**host) : "";
-  if (outlook.empty()) outlook = notices.outlook();  // of the master's host, too
-  return nlohmann::json{{"ok", true}, {"note", outlook}}.dump(
-      -1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return outlook.empty() ? notices.outlook() : outlook;  // of the master's host, too
 }
 
-awaitable<Result<void>> MembershipRequests::edit(ControlAsk ask) {
+std::string MembershipRequests::why_not_there(const std::optional<Host>& host) const {
+  const auto& leaving = context_.job->notices().of_hosts();
+  if (!host || !leaving.contains(*host)) return "";
+  return fmt::format(
+      "{} is leaving ({}): it can be added when it has left, or kept by: dtctl leave {} --cancel",
+      *host, leaving.at(*host).why, *host);
+}
+
+std::string MembershipRequests::why_not_replaced(const Host& from, const Host& to) const {
+  const Membership& membership = context_.job->membership();
+  if (membership.base_count(from) == 0)
+    return fmt::format("{} is no host of the initial launch: dtctl add {}, dtctl remove {}", from,
+                       to, from);
+  if (from == io::host_here(context_.spec))
+    return fmt::format("{} is the master's host, where the job's supervisor runs", from);
+  if (membership.base_count(to) > 0)
+    return fmt::format("{} is a host of the initial launch itself", to);
+  return why_not_there(to);
+}
+
+awaitable<Result<std::string>> MembershipRequests::replace(ControlAsk ask) {
+  const auto from = named_host(ask.host);
+  if (!from) co_return tl::unexpected(from.error());
+  const auto to = named_host(ask.to);
+  if (!to) co_return tl::unexpected(to.error());
+  if (!*to) co_return fail(ErrorKind::kInvalid, "\"to\" is missing");
+  const std::string why_not = why_not_replaced(**from, **to);
+  if (!why_not.empty()) co_return fail(ErrorKind::kInvalid, "{}", why_not);
+  const std::uint32_t places = context_.job->membership().base_count(**from);
+  context_.post(ReplaceAsked{**from, **to});
+  const auto edited = co_await editor_.replace(**from, **to, places);
+  if (!edited)
+    co_return fail(edited.error().kind,
+                   "{} gets the places of {}, but host_worker is as it was: {}", **to, **from,
+                   edited.error().message);
+  if (!context_.job->servers().serves(**from)) co_return std::string();
+  co_return fmt::format("its server stays there until {} goes away: dtctl leave {}", **from,
+                        **from);
+}
+
+awaitable<Result<std::string>> MembershipRequests::edit(ControlAsk ask) {
   if (!ask.host) co_return fail(ErrorKind::kInvalid, "\"host\" is missing");
   if (ask.slots < 1 || ask.slots > kMostSlots)
     co_return fail(ErrorKind::kInvalid, "\"slots\" is from 1 to {}", kMostSlots);
@@ -70,21 +111,18 @@ awaitable<Result<void>> MembershipRequests::edit(ControlAsk ask) {
     co_return fail(ErrorKind::kInvalid,
                    "the job was started without --elastic-training-enabled: it has no host_worker, "
                    "nothing joins it and nothing leaves it");
+  if (ask.op == Op::kReplace) co_return co_await replace(std::move(ask));
   if (ask.op == Op::kAdd) {
-    const auto& leaving = context_.job->notices().of_hosts();
-    const auto host = named_host(ask);
-    if (host && *host && leaving.contains(**host))
-      co_return fail(
-          ErrorKind::kInvalid,
-          "{} is leaving ({}): it can be added when it has left, or kept by: dtctl leave "
-          "{} --cancel",
-          **host, leaving.at(**host).why, **host);
+    const auto host = named_host(ask.host);  // several are no error
+    const std::string why_not = host ? why_not_there(*host) : "";
+    if (!why_not.empty()) co_return fail(ErrorKind::kInvalid, "{}", why_not);
   }
   using Edit = HostWorkerEditor::Edit;
   const Edit edit = ask.op == Op::kRemove ? Edit::kRemove
                     : ask.unless_there    ? Edit::kAddUnlessThere
                                           : Edit::kAdd;
-  co_return co_await editor_.edit(edit, *ask.host, static_cast<std::uint32_t>(ask.slots));
+  const auto edited = co_await editor_.edit(edit, *ask.host, static_cast<std::uint32_t>(ask.slots));
+  co_return edited.map([] { return std::string(); });
 }
 
 }  // namespace dt::supervisor

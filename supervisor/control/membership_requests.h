@@ -1,5 +1,5 @@
-/// What dtctl add, remove and leave ask for. The first two edit host_worker, which stays the truth;
-/// leave gives a notice to the job.
+/// What dtctl add, remove, replace and leave ask for. leave gives a notice to the job; the others
+/// edit host_worker, which stays the truth.
 #pragma once
 
 #include <optional>
@@ -18,14 +18,20 @@ class MembershipRequests {
  public:
   explicit MembershipRequests(SupervisorContext& context) : context_(context), editor_(context) {}
 
-  /// The reply.
-  std::string leave(const ControlAsk& ask);
-  /// "add" and "remove": host_worker is edited, and not looked at yet.
-  io::awaitable<Result<void>> edit(ControlAsk ask);
+  /// What to say of it, or nothing.
+  Result<std::string> leave(const ControlAsk& ask);
+  /// "add", "remove" and "replace": host_worker is edited, and not looked at yet. What to say of
+  /// it, or nothing.
+  io::awaitable<Result<std::string>> edit(ControlAsk ask);
 
  private:
-  /// The host that a request names; nothing: it names none.
-  [[nodiscard]] Result<std::optional<Host>> named_host(const ControlAsk& ask) const;
+  /// The host of that name; nothing: there is no name.
+  [[nodiscard]] Result<std::optional<Host>> named_host(
+      const std::optional<std::string>& name) const;
+  io::awaitable<Result<std::string>> replace(ControlAsk ask);
+  /// Why no worker can be added there; empty: it can.
+  [[nodiscard]] std::string why_not_there(const std::optional<Host>& host) const;
+  [[nodiscard]] std::string why_not_replaced(const Host& from, const Host& to) const;
   /// Why the notice cannot be taken; empty: it can.
   [[nodiscard]] std::string objection(const ControlAsk& ask, const std::optional<Host>& host) const;
 

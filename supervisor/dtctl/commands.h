@@ -18,6 +18,7 @@ io::awaitable<int> console(Arguments args);
 io::awaitable<int> resume(Arguments args);
 io::awaitable<int> stop(Arguments args);
 io::awaitable<int> edit(Arguments args);  ///< add, remove
+io::awaitable<int> replace(Arguments args);
 io::awaitable<int> leave(Arguments args);
 
 // nodes.cpp: nodes of a scheduler.

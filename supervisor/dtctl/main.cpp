@@ -62,6 +62,9 @@ std::vector<Command> commands(Arguments& args) {
       {"add", "HOST [slots=N] [gpus=LIST] [via=KIND]",
        "one more worker (or N) on HOST, from the next epoch on", {}, edit},
       {"remove", "HOST", "HOST's added workers leave at the next epoch", {}, edit},
+      {"replace", "OLD NEW",
+       "NEW gets the places of OLD, a host of the initial launch that\n"
+       "is lost or is to go: at the first epoch for which NEW is ready", {}, replace},
       {"leave", "HOST [--in TIME] [--why TEXT] [--cancel]",
        "HOST goes away in TIME: its workers, base workers too, leave\n"
        "at the next epoch, or before it is gone", {

@@ -258,6 +258,7 @@ std::string host_file(const io::Status& status, Detail detail) {
   std::string out =
       fmt::format("\n{}, last accepted:{}\n", shown(file.path),
                   file.accepted.empty() ? "" : " " + host_list(file.accepted, detail));
+  out += fmt::format("base, which the file may not remove: {}\n", host_list(file.base, detail));
   if (detail.folds(file.kept))
     out += fmt::format("{} are hosts of the initial launch: their workers stay\n",
                        host_list(file.kept, detail));
@@ -361,6 +362,11 @@ std::string lost_time(const io::Status& status) {
                      out);
 }
 
+double worker_hours(const io::Status& status) {
+  constexpr double kHour_s = 3600;
+  return status.goodput ? status.goodput->worker_s.value_or(0) / kHour_s : 0;
+}
+
 /// Who goes away, when, why, and what becomes of the workers.
 std::string leaving_text(const std::string& who, const io::LeavingStatus& leaving) {
   if (!leaving.in_s)
@@ -395,6 +401,8 @@ std::string head(const io::Status& status, Detail detail) {
     out += "\n";
   }
   out += lost_time(status);
+  if (const double hours = worker_hours(status); hours >= 0.01)
+    out += fmt::format("worker-hours {:.{}f}\n", hours, hours < 1 ? 2 : 1);
   if (status.balance) out += fmt::format("balance {}\n", shown(status.balance->text));
   out += fleet(status);
   out += journal(status.journal);

@@ -95,6 +95,13 @@ std::string by_whom(std::string_view command) {
   return fmt::format("dtctl {} by {}", command, who);
 }
 
+/// What the supervisor says besides, after `before`, or nothing.
+std::string note_in(const std::string& reply, std::string_view before) {
+  const json answer = json::parse(reply, nullptr, false);
+  const std::string note = answer.is_object() ? answer.value("note", "") : "";
+  return note.empty() ? "" : fmt::format("{}{}", before, io::printable(note));
+}
+
 }  // namespace
 
 io::awaitable<int> console(Arguments args) {
@@ -129,12 +136,22 @@ io::awaitable<int> edit(Arguments args) {
   need(parse_hosts(line, args.command), kExitUsage);
   const Connected to = need(co_await connect(args), kExitNoJob);
   json request{{"host", line}, {"control", io::kControlVersion}};
+  const std::string note =
+      note_in(need_reply(co_await ask(to, args.command, std::move(request), kEditLimit)), "");
+  fmt::print("host_worker was changed; {}\n",
+             note.empty() ? "it takes effect at the next epoch" : note);
+  co_return kExitOk;
+}
+
+io::awaitable<int> replace(Arguments args) {
+  if (args.words.size() != 2) throw wrong_words(args);
+  for (const std::string& word : args.words) need(parse_hosts(word, args.command), kExitUsage);
+  const Connected to = need(co_await connect(args), kExitNoJob);
+  json request{{"host", args.words[0]}, {"to", args.words[1]}, {"control", io::kControlVersion}};
   const std::string reply =
       need_reply(co_await ask(to, args.command, std::move(request), kEditLimit));
-  const json answer = json::parse(reply, nullptr, false);
-  const std::string note = answer.is_object() ? answer.value("note", "") : "";
-  fmt::print("host_worker was changed; {}\n",
-             note.empty() ? "it takes effect at the next epoch" : io::printable(note));
+  fmt::print("{} gets the places of {} at the first epoch for which it is ready{}\n",
+             io::printable(args.words[1]), io::printable(args.words[0]), note_in(reply, "; "));
   co_return kExitOk;
 }
 
@@ -148,10 +165,8 @@ io::awaitable<int> leave(Arguments args) {
                {"control", io::kControlVersion}};
   if (args.has_deadline) request["deadline_s"] = seconds(args.in);
   const std::string reply = need_reply(co_await ask(to, args.command, std::move(request)));
-  const json answer = json::parse(reply, nullptr, false);
-  const std::string note = answer.is_object() ? answer.value("note", "") : "";
-  fmt::print("{} {}{}{}\n", io::printable(args.words[0]), args.cancel ? "stays" : "leaves",
-             note.empty() ? "" : ": ", io::printable(note));
+  fmt::print("{} {}{}\n", io::printable(args.words[0]), args.cancel ? "stays" : "leaves",
+             note_in(reply, ": "));
   co_return kExitOk;
 }
 

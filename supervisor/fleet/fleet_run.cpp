@@ -56,6 +56,8 @@ JobHost host_from(const json& value) {
           .is_linked = is("is_linked"),
           .is_leaving = is("is_leaving"),
           .is_own = is("is_own"),
+          .is_base = is("is_base"),
+          .is_replaced = is("is_replaced"),
           .needs_machine = is("needs_machine")};
 }
 

@@ -193,6 +193,24 @@ TEST_CASE("fleet plan: at the end machines go, those of the launch not, marked o
   CHECK(plan_fleet(all, wish, kCloud, {}).actions.empty());
 }
 
+TEST_CASE("fleet plan: a machine that replaced a base host stays, and the replaced one may go",
+          "[fleet]") {
+  JobWish wish;
+  wish.hosts["n2"] = {.in_file = 1, .is_running = true, .is_own = true, .is_base = true};
+  Machine joined = running(1, "n2", true);
+  for (const FleetRules& rules : {kHolderRules, kCloud})
+    CHECK(plan_fleet({joined}, wish, rules, {}).actions.empty());
+  joined.is_asked = true;
+  Machine base = running(2, "b");
+  base.mark = Mark::kBase;
+  const std::vector<Machine> both = {joined, base};
+  CHECK(plan_fleet(both, wish, kCloud, {}).actions.empty());
+  wish.hosts["b"] = {.is_running = true, .is_replaced = true};
+  CHECK(plan_fleet(both, wish, kCloud, {}).actions.empty());
+  wish.hosts["b"].is_running = false;
+  CHECK(plan_fleet(both, wish, kCloud, {}).actions == Actions{SetMark{"2", Mark::kRemoved}});
+}
+
 TEST_CASE("fleet plan: a machine's marks follow its host, from the line to the last worker",
           "[fleet]") {
   Machine machine = running(1, "n2");
