@@ -488,7 +488,7 @@ class Loop final : public Supervisor {
       co_return nlohmann::json{{"ok", true}, {"changes", number}}.dump();
     }
     if (ask.op == Op::kEvents) co_return event_log_.events_json(ask.from);
-    if (ask.op == Op::kLeave) co_return reply_to(membership_.leave(ask));
+    if (ask.op == Op::kLeave) co_return co_await when_journalled(membership_.leave(ask));
     if (ask.op == Op::kGrow || ask.op == Op::kShrink)
       co_return co_await fleet_.resize(std::move(ask));
     if (ask.op == Op::kFleet) co_return co_await fleet_.answer(std::move(ask));
@@ -500,15 +500,23 @@ class Loop final : public Supervisor {
     if (edited) host_worker_->nudge();
     const std::string why_not = not_open(*context_.job, spec_, uptime_s());
     if (edited && !why_not.empty()) edited = why_not;
-    co_return reply_to(std::move(edited));
+    co_return co_await when_journalled(std::move(edited));
   }
 
-  /// The reply to a change.
-  static std::string reply_to(Result<std::string> done) {
-    if (!done) return error_reply(done.error().message);
+  /// The reply to a change, once it is journalled: before, the supervisor's end would lose it.
+  awaitable<std::string> when_journalled(Result<std::string> done) {
+    if (!done) co_return error_reply(done.error().message);
+    const JournalRoom& room = decisions_.room();
+    const Time until = io::steady_now() + kUntilJournalled;
+    while (room.is_out() && io::steady_now() < until)
+      co_await changes_.after(changes_.number(), until - io::steady_now());
+    if (room.is_out())
+      co_return error_reply(
+          fmt::format("{}: it is done when that can be written, unless the supervisor ends before",
+                      room.why()));
     nlohmann::json reply{{"ok", true}};
     if (!done->empty()) reply["note"] = *done;
-    return reply.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    co_return reply.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   }
 
   io::asio::any_io_executor executor_;

@@ -262,7 +262,11 @@ class Keeper:
             return None if self._ended_by_journal(code) else code
         if pointer and not os.path.exists(f"/proc/{pointer['pid']}"):
             self.missing_since = self.missing_since or time.monotonic()
-            assert time.monotonic() - self.missing_since < UNSUPERVISED_S, "the supervisor is gone, and nothing was done to it"
+            if time.monotonic() - self.missing_since >= UNSUPERVISED_S:
+                assert time.monotonic() < self.journal_failed_until, "the supervisor is gone, and nothing was done to it"
+                self.journal_ended += 1
+                self.tell("         the job has ended, and could not say so on its volume: its journal could not be written")
+                self.take_up_later(AGAIN_S, "dtctl resume")
         else:
             self.missing_since = None
         return None

@@ -41,8 +41,16 @@ happens journal_full 'nothing is decided until it can be written'
 shows 's["journal"]["waits_s"] > 1'
 dtctl status >"$T/text.out"
 expect_output text 'File too large: nothing is decided for .* training waits at the next boundary'
+run refusal dtctl leave localhost --in 1h  # 10 s later: what is not journalled is not done
+expect_status 1
+expect_output refusal 'File too large: it is done when that can be written, unless the supervisor ends before'
+start leave dtctl leave localhost --in 1h
+LEAVE_PID=$PID
 prlimit --pid "$(supervisor)" --fsize=unlimited:
 happens journal_written
+finished leave "$LEAVE_PID" 10
+expect_status 0
+dtctl leave localhost --cancel
 some_epochs 2
 alive "$worker" || fail "the worker was not left alone"
 prlimit --pid "$(supervisor)" --fsize="$(stat -c %s "$state/journal"):"
