@@ -54,8 +54,8 @@ constexpr Duration kTick = 100ms;
 constexpr Duration kLastWord = 10s;  ///< For the last word to the consoles.
 /// "changes" is answered by then: figures change that make no event.
 constexpr Duration kLongestWait = 1s;
-constexpr Duration kUntilJournalled =
-    10s;  ///< A reply waits so long for room on the journal's disk.
+/// A reply waits so long for room on the journal's disk.
+constexpr Duration kUntilJournalled = 10s;
 
 class Loop final : public Supervisor {
  public:

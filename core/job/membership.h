@@ -85,9 +85,9 @@ class Membership {
   void begin(const std::vector<Host>& base, Time now);
   /// The wanted list of an accepted file. Ids of edits rise.
   void take_file(Edit edit, const std::vector<HostSlots>& hosts, Time now);
-  /// The base workers of `from` are to be those of `to`, which has none: from the boundary on at
-  /// which as many of its workers are members; `at_once`: from now on. Lines of `from` in the
-  /// present file do not count then.
+  /// The base workers of `from` are to be those of `to`, which has none and is no other's heir:
+  /// from the boundary on at which as many of its workers are members; `at_once`: from now on.
+  /// Lines of `from` in the present file do not count then.
   void replace_base(const Host& from, const Host& to, bool at_once, Time now);
   /// Which host is to have a host's base workers.
   [[nodiscard]] const std::map<Host, Host>& heirs() const { return heirs_; }

@@ -80,6 +80,8 @@ std::string MembershipRequests::why_not_replaced(const Host& from, const Host& t
     return fmt::format("{} is the master's host, where the job's supervisor runs", from);
   if (membership.base_count(to) > 0)
     return fmt::format("{} is a host of the initial launch itself", to);
+  for (const auto& [other, heir] : membership.heirs())
+    if (heir == to && other != from) return fmt::format("{} is to replace {} already", to, other);
   return why_not_there(to);
 }
 
