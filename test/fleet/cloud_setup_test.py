@@ -99,10 +99,6 @@ class Case(unittest.TestCase):
         self.assertEqual(done.returncode, 1, done)
         self.assertRegex(done.stderr, said)
 
-    def cluster(self):
-        for instance in ("i-0b", "i-0a"):
-            self.does(self.machine(instance), "worker")
-
 
 class Cluster(Case):
     def test_they_meet_and_a_second_run_changes_nothing(self):
@@ -131,10 +127,18 @@ class Cluster(Case):
         self.does(master, "master")
         self.assertEqual([tree(folder) for folder in folders], before)
 
-    def test_what_stands_on_the_volume(self):
-        self.cluster()
-        root = self.machine("i-0c")
+    def test_what_stands_on_the_volume_and_a_master_that_replaces_another(self):
+        for instance in ("i-0b", "i-0a"):
+            self.does(self.machine(instance), "worker")
+        self.program("dtlaunch", f'echo "$@" >>{self.folder}/resumed')
+        self.does(self.machine("i-0c", AUTO_RESUME="/efs/job"), "master")
+        self.assertFalse((self.folder / "resumed").exists())
+        root = self.machine("i-0d", AUTO_RESUME="/efs/job")
         self.does(root, "master")
+        self.assertEqual((self.folder / "resumed").read_text(), "--resume /efs/job --detach --take-over\n")
+        self.does(self.machine("i-0e"), "worker")
+        self.does(root, "master")
+        self.assertNotIn("10-0-16-14", (root / "opt/deeplearning/workers").read_text(), "one that came later is none of the beginning")
         ready = aws.Ready(str(self.volume / ".cluster/ready"))
         said = ready.of("i-0a")
         self.assertEqual(said, {"ip": "10.0.16.10", "gpus": 0, "host_key": f"{KEY}0a"})
@@ -150,16 +154,6 @@ class Cluster(Case):
         self.assertRegex(used, "identityfile .*/.ssh/dtlaunch_cluster\n(.*\n)*userknownhostsfile .* /efs/.cluster/known_hosts\n")
         accepted = (self.folder / "i-0a/etc/ssh/sshd_config.d/dtlaunch.conf").read_text()
         self.assertEqual(accepted, "AuthorizedKeysFile .ssh/authorized_keys /efs/.cluster/authorized_keys.%u\n")
-
-    def test_a_master_that_replaces_another_goes_on_with_its_job(self):
-        self.cluster()
-        self.program("dtlaunch", f'echo "$@" >>{self.folder}/resumed')
-        self.does(self.machine("i-0c", AUTO_RESUME="/efs/job"), "master")
-        self.assertFalse((self.folder / "resumed").exists())
-        second = self.machine("i-0d", AUTO_RESUME="/efs/job")
-        for _ in range(2):
-            self.does(second, "master")
-        self.assertEqual((self.folder / "resumed").read_text(), "--resume /efs/job --detach --take-over\n")
 
     def test_data_are_prepared_once_and_before_it_is_ready(self):
         script = self.folder / "i-0a/data/prepare.sh"
@@ -193,11 +187,11 @@ class Refusals(Case):
 
     def test_lines_that_are_wrong(self):
         for i, (said, conf) in enumerate((
-                ("MOUNT cannot be '/efs;reboot'", {"MOUNT": "/efs;reboot"}), ("'HOSTS' is no name", {"HOSTS": "2"}),
+                ("MOUNT cannot be '/efs;reboot'", {"MOUNT": "/efs;reboot"}), ("'HOSTS=2' is no line", {"HOSTS": "2"}),
                 ("FILE_SERVER cannot be '-o x'", {"FILE_SERVER": "-o x"}), ("lacks STACK_ID", {"STACK_ID": None}),
                 ("lacks WORKERS", {"WORKERS": None}), ("there is no user nobody-here", {"LOGIN": "nobody-here"}),
                 ("/fsx is no folder: mount it", {"MOUNT": "/fsx"}))):
-            self.refuses(said, self.machine(f"i-{i:02x}", **conf), "master")
+            self.refuses(said, self.machine(f"i-{i:02x}", SIGNAL=None, **conf), "master")
 
     def test_workers_that_never_come(self):
         self.does(self.machine("i-0a"), "worker")
@@ -207,7 +201,7 @@ class Refusals(Case):
         (ready / "i-0c").write_text(good.replace("ip-10-0-16-10", "a\\nb;c"))
         (ready / "i-0d").write_text(good[:40])
         Metadata.signals.clear()
-        self.refuses("waited 1 s for 2 workers: see cloud-init-output.log", self.machine("i-0e"), "master")
+        self.refuses("waited 1 s for 2 workers: see their cloud-init-output.log", self.machine("i-0e"), "master")
         self.assertEqual([signal["Status"] for signal in Metadata.signals], ["FAILURE"])
         self.assertIn("2 workers", Metadata.signals[0]["Reason"])
 
