@@ -258,7 +258,8 @@ std::string host_file(const io::Status& status, Detail detail) {
   std::string out =
       fmt::format("\n{}, last accepted:{}\n", shown(file.path),
                   file.accepted.empty() ? "" : " " + host_list(file.accepted, detail));
-  out += fmt::format("base, which the file may not remove: {}\n", host_list(file.base, detail));
+  if (!file.base.empty())
+    out += fmt::format("base, which the file may not remove: {}\n", host_list(file.base, detail));
   if (detail.folds(file.kept))
     out += fmt::format("{} are hosts of the initial launch: their workers stay\n",
                        host_list(file.kept, detail));

@@ -1,5 +1,6 @@
 #include "supervisor/dtctl/why_text.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "core/base/quantity.h"
@@ -76,10 +77,12 @@ std::string host_state(const io::HostStatus& host) {
   return (link == "up" ? "connected to its agent" : "cut off from its agent") + silent;
 }
 
-std::string next_step(const io::HostStatus& host) {
+std::string next_step(const io::HostStatus& host, bool is_base) {
   if (host.given_up)
-    return "It is given up: it has used up --max-restarts. Remove its line from host_worker and "
-           "add it again to try afresh.\n";
+    return fmt::format(
+        "It is given up: it has used up --max-restarts. {}\n",
+        is_base ? fmt::format("Another host can have its places: dtctl replace {} NEW", host.host)
+                : "Remove its line from host_worker and add it again to try afresh.");
   if (!host.cooling_until_s) return "";
   return fmt::format("Next try: number {}, in {:.1f} s.\n", host.attempts.value_or(0) + 1,
                      *host.cooling_until_s);
@@ -143,7 +146,7 @@ Result<std::string> why_text(std::string_view status_json, const Host& wanted) {
   if (!host.last_death.empty() && host.last_death != host.why)
     out += fmt::format("Started again since {}: {}\n", host.last_death,
                        count_text(host.restarts.value_or(0), "restart"));
-  out += next_step(host);
+  out += next_step(host, std::ranges::count(status->file.base, host.host) > 0);
   const std::string hint = advice(host);
   if (!host.why.empty() && !hint.empty()) out += hint + "\n";
   if (there < count && host.why.empty())

@@ -47,15 +47,20 @@ TEST_CASE("status text: members, newcomers, cooling hosts and a refused edit in 
       {"host":"10.0.0.10","wanted":1,"link":"none","prepared":false,"cooling_until_s":null,
        "given_up":true,"why":"too many restarts","attempts":9,"restarts":3}],
     "file":{"path":"/j/host_worker","accepted":["10.0.0.7","10.0.0.9"],
-            "kept":["10.0.0.8"],"refused":{"why":"host_worker:3:1: no"}},
+            "base":["10.0.0.7 (the master's)","10.0.0.8"],
+            "kept":["10.0.0.8"],"refused":{
+  "why" : "host_worker:3:1: no"}},
+    "goodput":{"share":1.0,"worker_s":45000.0},
     "kept_out":[{"by":"server 0","refused":41,"dropped":2,"fenced":7}],
     "volume":{"stalled_s":12.0,"dropped_bytes":0},"log_lines":3,
-    "log_foreign":"/j/host_worker_log.foreign","logs":"/j/logs"})");
+    "log_foreign":"/j/host_worker_log.foreign","logs":"/j/logs"
+})");
   REQUIRE(text);
-  CHECK(*text == R"(job j1: running, up 1 h 02 min
+CHECK(*text == R"(job j1: running, up 1 h 02 min
 epoch 4, 2 workers, 2.6 s/epoch
 epoch 4: 2 train, 1 starts
 the next boundary waits: worker 1 has not arrived
+worker-hours 12.5
 the shared volume has not answered for 12 s
 server 0 kept out: 41 connections of strangers, 2 that broke the rules, 7 requests of workers that are no members
 
@@ -77,6 +82,7 @@ HOST       WANTED  LINK     ATTEMPTS  RESTARTS  NEXT TRY  WHY
 10.0.0.10  1       none     9         3         given up  too many restarts
 
 /j/host_worker, last accepted: 10.0.0.7 10.0.0.9
+base, which the file may not remove: 10.0.0.7 (the master's) 10.0.0.8
 10.0.0.8 is a host of the initial launch: its workers stay
 the present content is refused: host_worker:3:1: no
 host_worker_log has 3 lines

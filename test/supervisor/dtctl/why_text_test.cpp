@@ -22,6 +22,7 @@ constexpr const char* kStatus = R"json({
     {"host":"10.0.0.9","wanted":1,"link":"none","life":"alive","cooling_until_s":null,
      "given_up":true,"why":"worker 3: killed by signal 9","check":"run","attempts":0,
      "restarts":4},
+    {"host":"base","wanted":1,"link":"none","life":"alive","given_up":true,"attempts":0},
     {"host":"u@node7:2222","wanted":1,"link":"up","life":"alive","cooling_until_s":null,
      "given_up":false,"why":"","check":"","attempts":0,"restarts":0},
     {"host":"u@gone:2222","wanted":1,"link":"none","life":"alive","cooling_until_s":70.0,
@@ -36,7 +37,8 @@ constexpr const char* kStatus = R"json({
     {"host":"silent","wanted":1,"link":"up","life":"suspect"},
     {"host":"cut","wanted":1,"link":"down","life":"lost"},
     {"host":"twin:1","wanted":1,"link":"up","life":"alive"},
-    {"host":"twin:2","wanted":1,"link":"up","life":"alive"}]})json";
+    {"host":"twin:2","wanted":1,"link":"up","life":"alive"}],
+  "file":{"base":["first (the master's)","base"]}})json";
 
 std::string why(Host host) { return supervisor::why_text(kStatus, host).value(); }
 std::string refusal(Host host) { return supervisor::why_text(kStatus, host).error().message; }
@@ -66,6 +68,8 @@ TEST_CASE("why: a host that is given up, one on its way, and one that has what i
   CHECK(why({"", "10.0.0.9", 0}).find("It is given up: it has used up --max-restarts.") !=
         std::string::npos);
   CHECK(why({"", "10.0.0.9", 0}).find("Next try") == std::string::npos);
+  CHECK(why({"", "10.0.0.9", 0}).find("Remove its line") != std::string::npos);
+  CHECK(why({"", "base", 0}).find("dtctl replace base NEW") != std::string::npos);
   CHECK(why({"", "node7", 0}).find("worker 5: STARTING") != std::string::npos);
   CHECK(why({"", "10.0.0.7", 0}) == R"(10.0.0.7: 1 worker wanted, connected to its agent
 worker 0: MEMBER (a member); no step for 29 s; the others wait for it; python3 (pid 7): in futex_wait
