@@ -59,8 +59,8 @@ Result<ControlAsk> control_ask_from_json(std::string_view text) {
   ask.asked = number("asked", ask.asked);
   if (const json* report = field("report"); report != nullptr && report->is_string())
     ask.report = report->get<std::string>();
-  for (const auto& [name, to] : {std::pair("host", &ask.host), std::pair("to", &ask.to)})
-    if (const json* host = field(name); host != nullptr && host->is_string())
+  for (const auto& [key, to] : {std::pair("host", &ask.host), std::pair("to", &ask.to)})
+    if (const json* host = field(key); host != nullptr && host->is_string())
       *to = host->get<std::string>();
   const std::uint64_t control = number("control", io::kControlVersion);
   if (ask.op >= Op::kStop && control != io::kControlVersion)
