@@ -47,7 +47,7 @@ TEST_CASE("status text: members, newcomers, cooling hosts and a refused edit in 
       {"host":"10.0.0.10","wanted":1,"link":"none","prepared":false,"cooling_until_s":null,
        "given_up":true,"why":"too many restarts","attempts":9,"restarts":3}],
     "file":{"path":"/j/host_worker","accepted":["10.0.0.7","10.0.0.9"],
-            "base":["10.0.0.7 (the master's)","10.0.0.8"],
+            "base":["10.0.0.7","10.0.0.8"],
             "kept":["10.0.0.8"],"refused":{
   "why" : "host_worker:3:1: no"}},
     "goodput":{"share":1.0,"worker_s":45000.0},
@@ -82,7 +82,7 @@ HOST       WANTED  LINK     ATTEMPTS  RESTARTS  NEXT TRY  WHY
 10.0.0.10  1       none     9         3         given up  too many restarts
 
 /j/host_worker, last accepted: 10.0.0.7 10.0.0.9
-base, which the file may not remove: 10.0.0.7 (the master's) 10.0.0.8
+base, which the file may not remove: 10.0.0.7 10.0.0.8
 10.0.0.8 is a host of the initial launch: its workers stay
 the present content is refused: host_worker:3:1: no
 host_worker_log has 3 lines
