@@ -63,8 +63,8 @@ std::vector<Command> commands(Arguments& args) {
        "one more worker (or N) on HOST, from the next epoch on", {}, edit},
       {"remove", "HOST", "HOST's added workers leave at the next epoch", {}, edit},
       {"replace", "OLD NEW",
-       "NEW gets the places of OLD, a host of the initial launch that\n"
-       "is lost or is to go: at the first epoch for which NEW is ready", {}, replace},
+       "NEW gets the places of OLD, a host of the initial launch, at\n"
+       "the first epoch for which it is ready", {}, replace},
       {"leave", "HOST [--in TIME] [--why TEXT] [--cancel]",
        "HOST goes away in TIME: its workers, base workers too, leave\n"
        "at the next epoch, or before it is gone", {

@@ -46,12 +46,12 @@ lost=$(dtctl status --json | python3 -c 'import json, sys
 print(*[w["pid"] for w in json.load(sys.stdin)["workers"] if w["host"] == sys.argv[1]])' "${hosts[2]}")
 "$DT_SOURCE/scripts/sshd-hosts" kill "$T/ssh" "${SSH_ADDRESSES[2]}"
 kill -KILL "$(ps -o ppid= -p "$lost" | tr -d ' ')" "$lost"
-happens host_failed "${hosts[2]}"
+happens host_lost "${hosts[2]}"
 dtctl replace "${hosts[2]}" "${hosts[4]}"
 PATIENCE=60 log_is "ADDED ${hosts[3]}" "REMOVED ${hosts[1]}" "REMOVED ${hosts[2]}" "ADDED ${hosts[4]}"
 base_is "${hosts[0]}" "${hosts[3]}" "${hosts[4]}"
 "$DT_SOURCE/scripts/sshd-hosts" start-one "$T/ssh" "${SSH_ADDRESSES[2]}"
 some_epochs 3
-members 0,3,4
+shows 'sorted(w["host"] for w in s["workers"]) == sorted("'"${hosts[0]} ${hosts[3]} ${hosts[4]}"'".split())'
 worker_log once "$T/w0.jsonl"
 end_job
