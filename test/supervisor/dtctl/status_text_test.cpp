@@ -56,7 +56,7 @@ TEST_CASE("status text: members, newcomers, cooling hosts and a refused edit in 
     "log_foreign":"/j/host_worker_log.foreign","logs":"/j/logs"
 })");
   REQUIRE(text);
-CHECK(*text == R"(job j1: running, up 1 h 02 min
+  CHECK(*text == R"(job j1: running, up 1 h 02 min
 epoch 4, 2 workers, 2.6 s/epoch
 epoch 4: 2 train, 1 starts
 the next boundary waits: worker 1 has not arrived
