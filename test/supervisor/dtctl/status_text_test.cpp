@@ -48,13 +48,11 @@ TEST_CASE("status text: members, newcomers, cooling hosts and a refused edit in 
        "given_up":true,"why":"too many restarts","attempts":9,"restarts":3}],
     "file":{"path":"/j/host_worker","accepted":["10.0.0.7","10.0.0.9"],
             "base":["10.0.0.7","10.0.0.8"],
-            "kept":["10.0.0.8"],"refused":{
-  "why" : "host_worker:3:1: no"}},
+            "kept":["10.0.0.8"],"refused":{"why":"host_worker:3:1: no"}},
     "goodput":{"share":1.0,"worker_s":45000.0},
     "kept_out":[{"by":"server 0","refused":41,"dropped":2,"fenced":7}],
     "volume":{"stalled_s":12.0,"dropped_bytes":0},"log_lines":3,
-    "log_foreign":"/j/host_worker_log.foreign","logs":"/j/logs"
-})");
+    "log_foreign":"/j/host_worker_log.foreign","logs":"/j/logs"})");
   REQUIRE(text);
   CHECK(*text == R"(job j1: running, up 1 h 02 min
 epoch 4, 2 workers, 2.6 s/epoch
