@@ -1,4 +1,4 @@
-# timeout=400 cost=60 schedulers
+# timeout=500 cost=100 schedulers
 # --fleet kubernetes:dt-workers with a real API server and the shipped manifests; pods are namespaces whose first process is the
 # manifest's command. kubectl is the real one with the shipped service account's rights; only `exec` enters the namespace.
 # scripts/kubernetes-api build makes the API server, once.
@@ -91,12 +91,69 @@ as_admin delete pod dt-workers-1 --wait=false >/dev/null
 wait_for 30 '[ "$(added dt-workers-1)" = 1 ]' || fail "$(changes)"
 awaits workers=4
 
+say "two pods are evicted at once: the budget lets one go, and its worker has left by then"
+evict() {
+  as_admin create --raw "/api/v1/namespaces/default/pods/$1/eviction" -f - \
+    <<<"{\"apiVersion\": \"policy/v1beta1\", \"kind\": \"Eviction\", \"metadata\": {\"name\": \"$1\", \"namespace\": \"default\"}}"
+}
+before=$(added dt-workers-2)
+wait_for 20 '[ "$(as_admin get pdb dt-workers -o "jsonpath={.status.disruptionsAllowed}")" = 1 ]' || fail "$(as_admin get pdb)"
+evict dt-workers-2 >/dev/null
+run second evict dt-workers-3
+[ "$STATUS" != 0 ] || fail "both may go"
+expect_output second 'disruption budget'
+wait_for 30 '[ "$(added dt-workers-2)" -gt "$before" ]' || fail "$(changes)"
+awaits workers=4
+event worker_crashed | grep -qx 0 || fail "a worker was killed"
+
+say "etcd forgets its history: what comes afterwards is seen"
+revision=$(as_admin get --raw '/api/v1/namespaces/default/pods?limit=1' | python3 -c 'import json, sys; print(json.load(sys.stdin)["metadata"]["resourceVersion"])')
+curl -sf "http://127.0.0.1:$(($(<"$K/port") + 1))/v3/kv/compaction" -d "{\"revision\": \"$revision\", \"physical\": true}" >/dev/null
+as_admin scale statefulset dt-workers --replicas=5 >/dev/null
+awaits workers=5
+
+say "two growers at once: each is told what came of it"
+pids=()
+for i in 1 2; do
+  dtctl grow 1 >"$T/grow.$i" 2>&1 &
+  pids+=($!)
+done
+grown=0
+for pid in "${pids[@]}"; do ! wait "$pid" || grown=$((grown + 1)); done
+[ $grown -ge 1 ] || fail "none grows: $(cat "$T"/grow.?)"
+awaits workers=$((5 + grown))
+dtctl shrink $((1 + grown))
+awaits workers=4
+has_pods dt-workers-0 dt-workers-1 dt-workers-2 dt-workers-3
+
+# verbs RULE VERB...: of the Role's rules, by their number.
+verbs() {
+  local value
+  printf -v value '"%s", ' "${@:2}"
+  as_admin patch role dt-master --type=json -p "[{\"op\": \"replace\", \"path\": \"/rules/$1/verbs\", \"value\": [${value%, }]}]" >/dev/null
+}
 say "a right is missing: it is named, and the job goes on"
-as_admin patch role dt-master --type=json -p '[{"op": "replace", "path": "/rules/0/verbs", "value": ["get", "watch"]}]' >/dev/null
+verbs 0 get watch
 awaits '.fleet.trouble ~ cannot list resource'
 some_epochs 3
 awaits workers=4
-as_admin patch role dt-master --type=json -p '[{"op": "replace", "path": "/rules/0/verbs", "value": ["get", "list", "watch"]}]' >/dev/null
+verbs 0 get list watch
+PATIENCE=90 awaits '.fleet.text=4 asked for, 4 here'
+verbs 3 get
+run grow dtctl grow 1
+expect_status 1
+expect_output grow 'cannot update resource .statefulsets/scale.'
+verbs 3 update
+run grow dtctl grow 1
+expect_status 1
+expect_output grow 'cannot get resource .statefulsets/scale.'
+verbs 3 get update
+say "without the watch it looks each half minute"
+verbs 0 get list
+as_admin scale statefulset dt-workers --replicas=5 >/dev/null
+PATIENCE=40 awaits workers=5
+as_admin scale statefulset dt-workers --replicas=4 >/dev/null
+PATIENCE=40 awaits workers=4
 dtctl stop >/dev/null
 finished job "$JOB_PID" 30
 has_pods dt-workers-0 dt-workers-1 dt-workers-2 dt-workers-3
