@@ -68,6 +68,7 @@ io::CheckProgress report_progress(std::string path, std::function<void(std::stri
 struct Past {
   bool ends_badly = false;                         ///< Its end was decided, other than by success.
   std::optional<std::vector<HostSlots>> accepted;  ///< The last host_worker.
+  std::vector<Host> replaced;
 };
 
 Result<Past> past_of(const std::string& journal) {
@@ -78,6 +79,8 @@ Result<Past> past_of(const std::string& journal) {
     if (const auto* ending = std::get_if<JobEnding>(&record))
       past.ends_badly = ending->exit_code != 0;
     if (auto* file = std::get_if<FileTaken>(&record)) past.accepted = std::move(file->hosts);
+    if (const auto* base = std::get_if<BaseReplaced>(&record))
+      past.replaced.insert(past.replaced.end(), {base->from, base->to});
   }
   return past;
 }
@@ -227,7 +230,25 @@ Result<LastJob> find_last_job(const std::string& job_dir) {
   if (!past) return tl::unexpected(past.error());
   job.is_failing = job.has_journal && past->ends_badly;
   if (past->accepted) job.spec.added = added_lines(*past->accepted, job.spec.workers);
+  job.spec.replaced.insert(job.spec.replaced.end(), past->replaced.begin(), past->replaced.end());
   return job;
+}
+
+void take_hosts(const LastJob& job, io::JobSpec& next) {
+  next.added = job.spec.added;
+  next.replaced = job.spec.replaced;
+  for (std::size_t i = 0; i + 1 < next.replaced.size(); i += 2) {
+    const Host& from = next.replaced[i];
+    const Host& to = next.replaced[i + 1];
+    for (Host& worker : next.workers) {
+      if (worker != from) continue;
+      worker = to;
+      if (const auto line = std::ranges::find(next.added, to); line != next.added.end())
+        next.added.erase(line);
+    }
+    std::ranges::replace(next.servers, from, to);
+    if (std::ranges::count(next.known_hosts, to) == 0) next.known_hosts.push_back(to);
+  }
 }
 
 AutoResume auto_resume(const Result<LastJob>& last, const io::JobSpec& next) {

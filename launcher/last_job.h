@@ -16,7 +16,7 @@ namespace dt::launcher {
 /// The job that a folder's pointer file names.
 struct LastJob {
   /// From the job folder: the state folder may be another master's. Its added lines are those of
-  /// the last accepted host_worker.
+  /// the last accepted host_worker, and it has all that was replaced since.
   io::JobSpec spec;
   io::JobPointer pointer;
   bool is_running = false;   ///< Its supervisor answers here.
@@ -31,6 +31,9 @@ struct LastJob {
 
 /// kInvalid names what is missing; kDenied: the files are not this user's (io/job/job_owner.h).
 [[nodiscard]] Result<LastJob> find_last_job(const std::string& job_dir);
+
+/// `next` goes on with the job: on the hosts that replaced others, and with those that were added.
+void take_hosts(const LastJob& job, io::JobSpec& next);
 
 /// Gives the names of --env their values, where `job.spec` lacks them: those stored with its
 /// journal, else the lines NAME=VALUE of `env_file` (if it is not empty), else the environment's.

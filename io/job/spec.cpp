@@ -209,6 +209,7 @@ std::string to_json(const JobSpec& spec) {
   if (!spec.ps_verbose.empty()) tree["ps_verbose"] = spec.ps_verbose;
   if (!spec.fleet_folder.empty()) tree["fleet_folder"] = spec.fleet_folder;
   if (spec.is_taken_over) tree["is_taken_over"] = true;
+  if (!spec.replaced.empty()) tree["replaced"] = spec.replaced;
   if (!spec.activated.second.empty()) tree["activated"] = spec.activated;
   if (spec.allocation) tree["allocation"] = *spec.allocation;
   if (spec.preflight) tree["preflight"] = *spec.preflight;
@@ -245,6 +246,7 @@ Result<JobSpec> spec_from_json(const std::string& text) {
     spec.ps_verbose = tree.value("ps_verbose", "");
     spec.fleet_folder = tree.value("fleet_folder", "");
     spec.is_taken_over = tree.value("is_taken_over", false);
+    spec.replaced = tree.value("replaced", spec.replaced);
     spec.activated = tree.value("activated", spec.activated);
     if (tree.contains("allocation")) spec.allocation = tree.at("allocation").get<AllocatedNodes>();
     if (tree.contains("preflight"))

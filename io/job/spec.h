@@ -76,6 +76,9 @@ struct JobSpec {
   /// Further lines of host_worker at the start: the hosts that were added to the earlier job which
   /// this one continues.
   std::vector<Host> added;
+  /// Hosts of the launch that others have replaced in the earlier job, or before: OLD, NEW, OLD,
+  /// NEW.
+  std::vector<Host> replaced;
   /// The scheduler's allocation whose nodes are reached by its starter.
   std::optional<AllocatedNodes> allocation;
   std::string fleet;              ///< --fleet: who has further machines for the job; empty: nobody.

@@ -330,6 +330,7 @@ int resume(const Options& options) {
   if (auto found = find_env_values(*job, options.env_file, variable); !found)
     return refuse(found.error());
   if (const auto code = bring_to_end(*job, options.take_over)) return *code;
+  take_hosts(*job, job->spec);
   if (const int code = check_again(job->spec); code != kExitOk) return code;
   const auto beginning = find_beginning(job->spec);
   if (!beginning) return refuse(beginning.error());
@@ -346,7 +347,13 @@ int resume(const Options& options) {
 std::optional<int> go_on_from_last(io::JobSpec& spec) {
   auto last = find_last_job(spec.job_dir);
   if (!last && last.error().kind != ErrorKind::kInvalid) return refuse(last.error());
-  const AutoResume decided = auto_resume(last, spec);
+  io::JobSpec next = spec;
+  Result<LastJob> now = last;
+  if (last) {
+    take_hosts(*last, next);
+    take_hosts(*last, now->spec);
+  }
+  const AutoResume decided = auto_resume(now, next);
   const auto begins = [](const std::string& why) { print_line(fmt::format("{}: it begins", why)); };
   if (!decided.goes_on) {
     begins(decided.why);
@@ -368,7 +375,7 @@ std::optional<int> go_on_from_last(io::JobSpec& spec) {
   }
   spec.restore = past.restore;
   spec.restore_epoch = past.restore_epoch;
-  if (spec.workers == past.workers) spec.added = past.added;
+  if (next.workers == now->spec.workers) take_hosts(*last, spec);
   print_line(fmt::format("{}: it goes on with epoch {} from {}", decided.why, spec.restore_epoch,
                          spec.restore));
   return std::nullopt;

@@ -101,8 +101,8 @@ awaitable<Result<std::string>> MembershipRequests::replace(ControlAsk ask) {
                    "{} gets the places of {}, but host_worker is as it was: {}", **to, **from,
                    edited.error().message);
   if (!context_.job->servers().serves(**from)) co_return std::string();
-  co_return fmt::format("its server stays there until {} goes away: dtctl leave {}", **from,
-                        **from);
+  co_return fmt::format("its server stays until {} goes; before you end it: dtctl leave {} --in 2m",
+                        **from, **from);
 }
 
 awaitable<Result<std::string>> MembershipRequests::edit(ControlAsk ask) {

@@ -115,6 +115,14 @@ dtctl leave "${hosts[1]}" --in 0 >/dev/null
 members 0,4,5
 sed -i '2s/.*/9/' lives
 members 0,4,5,6
+
+say "another machine takes a base host's place: it stays, and the one that it replaced is left and may go"
+dtctl replace "${hosts[1]}" "${hosts[2]}"
+members 0,4,5
+refused "${hosts[2]} is no machine of numbered that could go" dtctl shrink "${hosts[2]}"
+wait_for 20 'dtctl shrink "${hosts[1]}" >"$T/shrink.out" 2>&1' || fail "$(output shrink)"
+awaits ".fleet.text ~ ${hosts[1]} goes back after ${hosts[3]}"
+members 0,4,5
 dtctl stop >/dev/null
 finished job "$JOB_PID" 30
 size_is 4

@@ -15,7 +15,7 @@ refused() {  # STATUS PATTERN COMMAND...
 base_is() { shows "s[\"file\"][\"base\"] == \"$*\".split()"; }
 log_is() { changed "${@//:[0-9]*/}"; }
 
-train -n 3 -s 1 -H base "${SSH_OPTIONS[@]}" --
+train -n 3 -s 1 -H base "${SSH_OPTIONS[@]}" --checkpoint-every 5 --
 say "what is refused changes nothing"
 refused 1 "${hosts[4]} is no host of the initial launch: dtctl add ${hosts[3]}" dtctl replace "${hosts[4]}" "${hosts[3]}"
 refused 1 "${hosts[2]} is a host of the initial launch itself" dtctl replace "${hosts[1]}" "${hosts[2]}"
@@ -54,4 +54,12 @@ base_is "${hosts[0]}" "${hosts[3]}" "${hosts[4]}"
 some_epochs 3
 shows 'sorted(w["host"] for w in s["workers"]) == sorted("'"${hosts[0]} ${hosts[3]} ${hosts[4]}"'".split())'
 worker_log once "$T/w0.jsonl"
+
+say "the next run has them, too, whatever the hosts file says"
+dtctl stop >/dev/null
+finished job "$JOB_PID" 30
+start again dtlaunch --resume .
+JOB_PID=$PID
+awaits --start '.state=running'
+base_is "${hosts[0]}" "${hosts[3]}" "${hosts[4]}"
 end_job

@@ -37,6 +37,31 @@ TEST_CASE("resume: a scheduler that starts its job again has ended the run befor
   CHECK_FALSE(launcher::was_ended_by_scheduler(sge, sge, of("RESTARTED", "0")));
 }
 
+TEST_CASE("resume: hosts that replaced others of the launch have their places, also the next time",
+          "[resume]") {
+  const Host a{"", "a", 0}, b{"", "b", 0}, c{"", "c", 0};
+  launcher::LastJob last;
+  last.spec.workers = {a, b, b};
+  last.spec.servers = {a, b};
+  last.spec.added = {c, c, c};
+  last.spec.replaced = {b, c};
+  io::JobSpec next = last.spec;
+  launcher::take_hosts(last, next);
+  CHECK(next.workers == std::vector<Host>{a, c, c});
+  CHECK(next.servers == std::vector<Host>{a, c});
+  CHECK(next.added == std::vector<Host>{c});
+  CHECK(next.known_hosts == std::vector<Host>{c});
+  // The hosts file still has the one that was replaced.
+  io::JobSpec third = last.spec;
+  last.spec = next;
+  launcher::take_hosts(last, third);
+  CHECK(third.workers == next.workers);
+  // It was replaced in its turn, by the first one.
+  last.spec.replaced.insert(last.spec.replaced.end(), {c, b});
+  launcher::take_hosts(last, third);
+  CHECK(third.workers == std::vector<Host>{a, b, b});
+}
+
 TEST_CASE("resume: --auto-resume compares the specs and names what changed", "[resume]") {
   launcher::LastJob last;
   last.spec.job = "j1";

@@ -15,6 +15,7 @@ TEST_CASE("job spec: words and values of any bytes come back as they were", "[jo
   spec.env = {{"LATIN1", "\xe4"}, {"JSON", R"({"bytes":"e4"})"}};
   spec.cwd = "/data/\xff";
   spec.prepare_data = bytes;
+  spec.replaced = {{"", "b", 0}, {"", "c", 22}};
   const auto back = io::spec_from_json(to_json(spec));
   INFO((back ? "" : back.error().message));
   REQUIRE(back);
@@ -22,6 +23,7 @@ TEST_CASE("job spec: words and values of any bytes come back as they were", "[jo
   CHECK(back->env == spec.env);
   CHECK(back->cwd == spec.cwd);
   CHECK(back->prepare_data == bytes);
+  CHECK(back->replaced == spec.replaced);
   CHECK(to_json(*back) == to_json(spec));
 }
 
