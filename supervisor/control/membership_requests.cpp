@@ -76,6 +76,8 @@ std::string MembershipRequests::why_not_replaced(const Host& from, const Host& t
   if (membership.base_count(from) == 0)
     return fmt::format("{} is no host of the initial launch: dtctl add {}, dtctl remove {}", from,
                        to, from);
+  if (context_.job->phase() == "starting" && context_.job->group_restarts() == 0)
+    return "no epoch has begun yet: stop the job, and start it with other hosts";
   if (from == io::host_here(context_.spec))
     return fmt::format("{} is the master's host, where the job's supervisor runs", from);
   if (membership.base_count(to) > 0)

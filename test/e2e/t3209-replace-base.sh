@@ -15,6 +15,14 @@ refused() {  # STATUS PATTERN COMMAND...
 base_is() { shows "s[\"file\"][\"base\"] == \"$*\".split()"; }
 log_is() { changed "${@//:[0-9]*/}"; }
 
+say "a job that has not begun cannot replace a host"
+start early dtlaunch -n 3 -s 1 -H base "${SSH_OPTIONS[@]}" --elastic-training-enabled sleep 60
+EARLY=$PID
+awaits --start 'state=starting' 'workers=3'
+refused 1 'no epoch has begun yet' dtctl replace "${hosts[1]}" "${hosts[3]}"
+dtctl stop >/dev/null
+finished early "$EARLY" 30
+
 train -n 3 -s 1 -H base "${SSH_OPTIONS[@]}" --checkpoint-every 5 --
 say "what is refused changes nothing"
 refused 1 "${hosts[4]} is no host of the initial launch: dtctl add ${hosts[3]}" dtctl replace "${hosts[4]}" "${hosts[3]}"
