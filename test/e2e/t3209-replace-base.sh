@@ -18,7 +18,7 @@ log_is() { changed "${@//:[0-9]*/}"; }
 say "a job that has not begun cannot replace a host"
 start early dtlaunch -n 3 -s 1 -H base "${SSH_OPTIONS[@]}" --elastic-training-enabled sleep 60
 EARLY=$PID
-awaits --start 'state=starting' 'workers=3'
+awaits --start '.state=starting'
 refused 1 'no epoch has begun yet' dtctl replace "${hosts[1]}" "${hosts[3]}"
 dtctl stop >/dev/null
 finished early "$EARLY" 30

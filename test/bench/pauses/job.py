@@ -31,7 +31,7 @@ class Job:
                        check=True, stdout=subprocess.DEVNULL)
         with open(os.path.join(self.ssh, "hosts")) as file:
             lines = file.read().splitlines()
-        self.fourth = lines[3]
+        self.hosts, self.third, self.fourth = lines, lines[2], lines[3]
         hosts = os.path.join(self.folder, "hosts")
         with open(hosts, "w") as file:
             file.write("\n".join(lines[:base]) + "\n")

@@ -3,12 +3,15 @@
 Each function takes the options and gives {row: [values]}; several rows share one job, by `Shared`.
 """
 import os
+import re
 import signal
 import statistics
+import subprocess
+import tempfile
 import time
 
 from pauses import processes, step_log
-from pauses.job import Job
+from pauses.job import TOP, Job
 
 STEPS_PER_EPOCH = 50
 SUPERVISOR_KILLS = 4  # in one job: dtlaunch gives up at the sixth death within a minute
@@ -112,6 +115,22 @@ def notices(shared, changes):
         shared.settle()
         print("notice %d of %d done" % (change + 1, changes), flush=True)
     return {"notice": step_log.pauses(shared.job.logs(), shared.windows["notice"]).get("leave", [])}
+
+
+def bases_replaced(shared, changes):
+    """The third host, one of the launch, and the fourth replace one another."""
+    shared.leave()
+    hosts, windows = [shared.job.third, shared.job.fourth], []
+    for change in range(changes + changes % 2):  # then all is as before
+        lines = shared.job.changes()
+        begun = shared.job.control("replace", *hosts)
+        shared.job.wait("ADDED and REMOVED", lambda: shared.job.changes() == lines + 2)
+        shared.settle()
+        windows.append((begun, time.monotonic_ns()))
+        hosts.reverse()
+        print("replacement %d of %d done" % (change + 1, changes), flush=True)
+    shared.join()
+    return {"replace": step_log.pauses(shared.job.logs(), windows).get("swap", [])}
 
 
 def workers_killed(shared, changes):
@@ -289,6 +308,37 @@ def server_hosts_lost(options, changes):
                     pass
             job.stop()
     return found
+
+
+def fleets_killed(options, seconds):
+    """By how much the usual step is longer while dtfleet and its provider are killed all the time, and the provider knows
+    nothing, than it was before: of each worker."""
+    with tempfile.TemporaryDirectory() as folder:
+        machines = folder + "/machines"
+        job = Job(options, extra=["--fleet", "%s/packaging/fleet/example.sh %s" % (TOP, machines)], base=4)
+        try:
+            with open(machines + ".away", "w") as file:
+                file.writelines(re.sub(r"^.*@|:\d+$", "", host) + "\n" for host in job.hosts)
+            os.rename(machines + ".away", machines)
+            job.wait("steps of four", lambda: len(job.log_paths()) == 4 and job.newest_steps()[0] > 0)
+            job.wait("the fleet", lambda: ((job.status() or {}).get("fleet") or {}).get("text", "").startswith("4"))
+            times = [time.monotonic_ns()]
+            time.sleep(seconds)  # how long is measured, not a wait
+            times.append(time.monotonic_ns())
+            os.rename(machines, machines + ".away")
+            kills = 0
+            while time.monotonic_ns() < times[1] + seconds * 1e9:
+                found = subprocess.run(["pkill", "-KILL", "-f", "dtfleet --job-dir %s |example.sh %s" % (job.job, machines)])
+                kills += found.returncode == 0
+                time.sleep(0.5)  # between two kills, not a wait
+            times.append(time.monotonic_ns())
+            usual = [[statistics.median(s.end - s.begin for s in step_log.steps(events) if begin < s.begin < end)
+                      for begin, end in zip(times, times[1:])] for events in job.logs()]
+        finally:
+            job.stop()
+    print("%d kills; a usual step: %.2f ms before, %.2f ms meanwhile" % (
+        kills, *(statistics.median(column) / 1e6 for column in zip(*usual))))
+    return {"fleet": [meanwhile / before - 1 for before, meanwhile in usual]}
 
 
 def has_checkpoint(job):
