@@ -226,19 +226,19 @@ std::string FleetRequests::wish(std::uint64_t number) const {
     const auto known = all.find(host);
     const bool is_base = membership.base_count(host) > 0;
     const bool is_held = !is_base && is_slurm() && needs_holder(spec, *context_.job, host);
-    entry = {
-        {"in_file", 0},
-        {"empty", membership.empty_places(host)},
-        {"is_running", membership.anyone_runs_on(host) || context_.job->servers().serves(host)},
-        {"is_member", has_member(membership, host)},
-        {"is_given_up", known != all.end() && known->second.given_up},
-        {"is_linked", context_.job->hosts().is_heard(host)},
-        {"is_leaving",
-         context_.job->notices().of_hosts().contains(host) || membership.has_departed(host)},
-        {"is_own", is_slurm() ? !is_held : is_base},
-        {"is_base", is_base},
-        {"is_replaced", !is_base && std::ranges::count(spec.workers, host) > 0},
-        {"needs_machine", is_held}};
+    entry = {{"in_file", 0},
+             {"empty", membership.empty_places(host)},
+             {"is_running", membership.anyone_runs_on(host) ||
+                                (!is_base && context_.job->servers().serves(host))},
+             {"is_member", has_member(membership, host)},
+             {"is_given_up", known != all.end() && known->second.given_up},
+             {"is_linked", context_.job->hosts().is_heard(host)},
+             {"is_leaving",
+              context_.job->notices().of_hosts().contains(host) || membership.has_departed(host)},
+             {"is_own", is_slurm() ? !is_held : is_base},
+             {"is_base", is_base},
+             {"is_replaced", !is_base && std::ranges::count(spec.workers, host) > 0},
+             {"needs_machine", is_held}};
     return &entry;
   };
   std::uint32_t lines = 0;
