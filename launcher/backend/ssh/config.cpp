@@ -431,6 +431,12 @@ class Reader {
   void use(const Line& line, bool is_active) {
     const std::string& keyword = line.keyword;
     const std::string word = line.words.empty() ? "" : line.words[0];
+    if (!is_answer_ && unsupported().contains(keyword) && line.words.empty())
+      return refuse(line, "a value is missing");
+    if (keyword == "sendenv" || keyword == "setenv")
+      for (const std::string& variable : line.words)
+        if (variable.empty() || (variable.find('=') != variable.npos) != (keyword == "setenv"))
+          return refuse(line, variable + " is no variable of it");
     if (const auto why = unsupported().find(keyword); why != unsupported().end()) {
       if (is_active) note_unsupported(line, word, why->second);
       return;

@@ -202,7 +202,8 @@ class Grammar {
              line("Compression", any({"yes", "no"})),
              line("RekeyLimit", any({"1G 1h", "default none", "500M", "default 10m", "64K"})),
              line("Ciphers", any({"aes128-ctr", "aes256-ctr,aes128-ctr"})),
-             line("SendEnv", "LANG LC_*")});
+             line("SendEnv", bad("LANG LC_*", "LANG A=b")),
+             line("SetEnv", bad("A=b LC_X=", "A=b LANG"))});
     }
   }
 

@@ -210,6 +210,10 @@ TEST_CASE("ssh config: what OpenSSH refuses is refused with its place", "[ssh_co
   CHECK(refused("Host y\nPort 22x\n") == file + ":2: port: 22x is no value of it");
   CHECK(refused("Host y\n\"Ciphers\"=aes128-ctr\n") ==
         file + ":2: ciphers: =aes128-ctr is no value of it");
+  CHECK(refused("Host y\n\"SendEnv\"=LANG\n") == file + ":2: sendenv: =LANG is no variable of it");
+  CHECK(refused("SetEnv A=b C") == file + ":1: setenv: C is no variable of it");
+  CHECK(refused("SetEnv A=b C=\nSendEnv LC_* X\n").empty());
+  CHECK(refused("LocalForward # none") == file + ":1: localforward: a value is missing");
   CHECK(refused("User 'a\n") == file + ":1: user: a quote (') is not closed");
   CHECK(refused("UserKnownHostsFile /k/%j") ==
         file + ":1: /k/%j: %j is not known here: %% and %C %L %d %h %i %k %l %n %p %r %u are");
