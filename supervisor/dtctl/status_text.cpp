@@ -402,8 +402,8 @@ std::string head(const io::Status& status, Detail detail) {
     out += "\n";
   }
   out += lost_time(status);
-  if (const double hours = worker_hours(status); hours >= 0.01)
-    out += fmt::format("worker-hours {:.{}f}\n", hours, hours < 1 ? 2 : 1);
+  if (const double hours = worker_hours(status); hours >= 0.1)
+    out += fmt::format("worker-hours {:.1f}\n", hours);
   if (status.balance) out += fmt::format("balance {}\n", shown(status.balance->text));
   out += fleet(status);
   out += journal(status.journal);
