@@ -38,7 +38,7 @@ dtctl_completes() {  # EXPECTED WORD BEFORE WORDS...
 }
 rows() { dtctl "$@" --help | sed -nE 's/^  (-. \[ )?(--[a-z][a-z-]+).*/\2/p' | xargs; }
 commands=$(dtctl --help | sed -nE 's/^  ([a-z]+) .*/\1/p' | xargs)
-[ "$(wc -w <<<"$commands")" = 17 ] || fail "the commands: $commands"
+[ "$(wc -w <<<"$commands")" = 18 ] || fail "the commands: $commands"
 dtctl_completes "$commands" '' dtctl dtctl
 dtctl_completes 'status stop' st dtctl dtctl
 dtctl_completes '--job-dir --help' -- dtctl dtctl
