@@ -328,7 +328,8 @@ def fleets_killed(options, seconds):
             os.rename(machines, machines + ".away")
             kills = 0
             while time.monotonic_ns() < times[1] + seconds * 1e9:
-                found = subprocess.run(["pkill", "-KILL", "-f", "dtfleet --job-dir %s |example.sh %s" % (job.job, machines)])
+                found = subprocess.run(["pkill", "-KILL", "-f", "^[^ ]*dtfleet --job-dir %s |^[^ ]*bash .*example.sh %s$" % (
+                    job.job, machines)])
                 kills += found.returncode == 0
                 time.sleep(0.5)  # between two kills, not a wait
             times.append(time.monotonic_ns())
