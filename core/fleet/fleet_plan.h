@@ -37,7 +37,7 @@ struct JobHost {
   bool is_leaving = false;    ///< It goes away by a notice, or has.
   bool is_own = false;   ///< Not the fleet's: of the launch, or reached without a machine of it.
   bool is_base = false;  ///< The job keeps its workers, whatever host_worker says.
-  bool is_replaced = false;    ///< Of the launch, and another host has its base workers.
+  bool is_replaced = false;    ///< A host of the launch: another host has its base workers.
   bool needs_machine = false;  ///< It was the fleet's: without a machine nothing can run there.
 };
 
