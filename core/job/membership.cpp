@@ -128,6 +128,16 @@ void Membership::fill_places(const Host& host, std::uint32_t count) {
   if (r.empty == 0) r.departed = false;
 }
 
+std::string Membership::replace_objection(const Host& from, const Host& to) const {
+  if (base_count(from) == 0)
+    return fmt::format("{} is no host of the initial launch: dtctl add {}, dtctl remove {}", from,
+                       to, from);
+  if (base_count(to) > 0) return fmt::format("{} is a host of the initial launch itself", to);
+  for (const auto& [other, heir] : heirs_)
+    if (heir == to && other != from) return fmt::format("{} is to replace {} already", to, other);
+  return "";
+}
+
 void Membership::replace_base(const Host& from, const Host& to, bool at_once, Time now) {
   row(from);
   row(to);

@@ -89,6 +89,8 @@ class Membership {
   /// from the boundary on at which as many of its workers are members; `at_once`: from now on.
   /// Lines of `from` in the present file do not count then.
   void replace_base(const Host& from, const Host& to, bool at_once, Time now);
+  /// Why `to` cannot have the base workers of `from`; empty: it can.
+  [[nodiscard]] std::string replace_objection(const Host& from, const Host& to) const;
   /// Which host is to have a host's base workers.
   [[nodiscard]] const std::map<Host, Host>& heirs() const { return heirs_; }
   Worker& add_worker(WorkerId id, const Host& host, Edit edit, Time now);

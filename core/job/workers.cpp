@@ -42,6 +42,11 @@ void Workers::places_asked(const PlacesAsked& e) {
 }
 
 void Workers::replace_asked(const ReplaceAsked& e) {
+  // Another one may have come first: both waited while the journal was full.
+  if (const std::string why_not = membership_.replace_objection(e.from, e.to); !why_not.empty())
+    return job_.note(Note::kRefusal, "not_replaced",
+                     fmt::format("{} does not get the places of {}: {}", e.to, e.from, why_not),
+                     e.from);
   job_.record(BaseReplaced{e.from, e.to});
   job_.note(Note::kInfo, "base_replaced",
             fmt::format("{} gets the places of {} at the first epoch for which it is ready", e.to,

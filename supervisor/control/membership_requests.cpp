@@ -73,17 +73,12 @@ std::string MembershipRequests::why_not_there(const std::optional<Host>& host) c
 
 std::string MembershipRequests::why_not_replaced(const Host& from, const Host& to) const {
   const Membership& membership = context_.job->membership();
-  if (membership.base_count(from) == 0)
-    return fmt::format("{} is no host of the initial launch: dtctl add {}, dtctl remove {}", from,
-                       to, from);
+  std::string why_not = membership.replace_objection(from, to);
+  if (!why_not.empty()) return why_not;
   if (context_.job->phase() == "starting" && context_.job->group_restarts() == 0)
     return "no epoch has begun yet: stop the job, and start it with other hosts";
   if (from == io::host_here(context_.spec))
     return fmt::format("{} is the master's host, where the job's supervisor runs", from);
-  if (membership.base_count(to) > 0)
-    return fmt::format("{} is a host of the initial launch itself", to);
-  for (const auto& [other, heir] : membership.heirs())
-    if (heir == to && other != from) return fmt::format("{} is to replace {} already", to, other);
   return why_not_there(to);
 }
 

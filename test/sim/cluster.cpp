@@ -1,6 +1,7 @@
 #include "test/sim/cluster.h"
 
 #include <algorithm>
+#include <exception>
 
 namespace dt::sim {
 
@@ -72,7 +73,11 @@ Outcome Cluster::run() {
     const Item item = queue_.top();
     queue_.pop();
     now_ = item.at;
-    item.act();
+    try {
+      item.act();
+    } catch (const std::exception& e) {
+      checkers_->fail(fmt::format("an exception: {}", e.what()));
+    }
     if (over_ && now_ > over_at_ + kOrphanTimeout + 10s) break;
     if (now_ > faults_end_ + kLiveWithin) {
       if (!over_) checkers_->fail("the job has not ended long after the last fault");

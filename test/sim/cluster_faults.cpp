@@ -222,13 +222,7 @@ void Cluster::replace_bases() {
   const Host from = replace_rng_.pick(machines_).host;
   const Host to = replace_rng_.pick(machines_).host;
   if (!alive_) return;
-  const Membership& membership = job_->membership();
-  const auto replaces_other = [&](const auto& one) {
-    return one.second == to && one.first != from;
-  };
-  if (membership.base_count(from) == 0 || membership.base_count(to) > 0 ||
-      from == options_.master || std::ranges::any_of(membership.heirs(), replaces_other))
-    return;
+  if (from == options_.master || !job_->membership().replace_objection(from, to).empty()) return;
   trace(45, 0, "!! {} is to have the places of {}", to, from);
   feed(ReplaceAsked{from, to});
 }
