@@ -234,7 +234,7 @@ void HostTable::lost(const Host& host) {
 
 void HostTable::let_go(const Host& host) {
   lost(host);
-  forget_agent(host);
+  if (at(host).has_agent()) job_.record(AgentKnown{host, at(host).boot_id, 0});
   job_.add(ReleaseHost{host});
 }
 

@@ -91,7 +91,10 @@ struct AgentKnown {
   static constexpr std::uint16_t kType = 9;
   Host host;
   std::string boot_id;
-  std::uint64_t incarnation = 0;
+  std::uint64_t incarnation = 0;  ///< 0: the host has none.
+
+  /// The agent of that boot was let go after all of its processes had ended.
+  [[nodiscard]] bool is_let_go() const { return incarnation == 0 && !boot_id.empty(); }
 };
 
 /// Where the agent of a host is found, and the ports that it keeps.

@@ -73,6 +73,20 @@ TEST_CASE("host table: an agent is another one by its incarnation or its host's 
   CHECK_FALSE(m.hosts.is_replaced({kHostA, "boot", 2, {}}));
 }
 
+TEST_CASE("host table: the journal tells a host that was let go from one that was given up",
+          "[host_table]") {
+  Machines m;
+  const auto last_known = [&m] { return std::get<AgentKnown>(m.took<Append>().back().record); };
+  m.attach(kHostA);
+  CHECK_FALSE(last_known().is_let_go());
+  m.hosts.forget_agent(kHostA);
+  CHECK_FALSE(last_known().is_let_go());
+  m.attach(kHostA);
+  m.hosts.let_go(kHostA);
+  CHECK(last_known().is_let_go());
+  CHECK_FALSE(m.hosts.at(kHostA).has_agent());
+}
+
 TEST_CASE("host table: a start that fails for too long ends the job with every host's reason",
           "[host_table]") {
   Machines m;

@@ -40,6 +40,10 @@ TEST_CASE("take-over: every host is reached that the journal, the spec or host_w
       AgentKnown{host("c"), "boot", 8},
       AgentKnown{host("d"), "boot", 9},
       AgentKnown{host("d"), {}, 0},  // it was given up as lost, and may live
+      AgentKnown{host("let-go"), "boot", 10},
+      AgentKnown{host("let-go"), "boot", 0},  // its machine may be gone for good
+      AgentKnown{host("b"), "boot", 11},
+      AgentKnown{host("b"), "boot", 0},  // but it is named
   };
   const auto records = records_to_end(known, named);
   CHECK(reached(records) == std::set{host("a"), host("b"), host("c"), host("d")});
