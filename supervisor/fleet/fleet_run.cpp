@@ -182,6 +182,9 @@ awaitable<Result<bool>> FleetRun::look(Duration wait) {
   if (waited->number != std::exchange(seen_, waited->number)) found_ = Look::kNews;
   if (waited->may_rest) co_return true;
   if (is_over(waited->job)) co_return true;
+  // News may come quickly; a provider is asked once a second at most.
+  co_await io::sleep_for(listed_at_ + kSoon - io::steady_now());
+  listed_at_ = io::steady_now();
   std::vector<Machine> known;
   if (marks_) known = marks_->known();
   auto listed = co_await provider_->list(std::move(known));

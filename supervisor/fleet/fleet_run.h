@@ -84,7 +84,8 @@ class FleetRun {
   std::optional<MarksFile> marks_;
   FleetMemory memory_;
   std::unique_ptr<io::ControlClient> client_;
-  std::uint64_t seen_ = 0;         ///< FleetWish::number
+  std::uint64_t seen_ = 0;  ///< FleetWish::number
+  Time listed_at_{};
   bool has_listed_ = false;        ///< The provider has shown its machines.
   std::vector<std::string> news_;  ///< For the job's events.
   std::int64_t resized_ = 0;       ///< The last Resize that was done, or could not be, and

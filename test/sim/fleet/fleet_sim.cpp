@@ -1,6 +1,9 @@
 /// fleet_sim: runs a fleet's plan through seeded faults. See README.md.
+#include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <iterator>
 #include <memory>
 #include <random>
@@ -9,6 +12,7 @@
 #include <vector>
 
 #include "core/fleet/fleet_memory.h"
+#include "core/fleet/look_pace.h"
 #include "core/launch/holders.h"
 #include "test/sim/fleet/cloud.h"
 #include "test/sim/fleet/job_model.h"
@@ -25,7 +29,7 @@ constexpr ProviderKind kKinds[] = {
 };
 
 /// A wrong plan, each of which some seeds must find.
-enum class Planted { kNone, kRunning, kAsked, kBase, kLink, kMarks, kConfirm, kAdd, kDrop };
+enum class Planted { kNone, kRunning, kAsked, kBase, kLink, kMarks, kConfirm, kAdd, kDrop, kPace };
 constexpr std::pair<const char*, Planted> kPlanted[] = {
     {"running", Planted::kRunning},  // workers are not looked for before a machine is let go
     {"asked", Planted::kAsked},      // a machine is let go though nobody asked for it
@@ -35,11 +39,15 @@ constexpr std::pair<const char*, Planted> kPlanted[] = {
     {"confirm", Planted::kConfirm},  // what leaves is confirmed before it has left
     {"add", Planted::kAdd},          // no machine joins
     {"drop", Planted::kDrop},        // lines of machines that are gone stay
+    {"pace", Planted::kPace},        // each look finds news
 };
 
+// A tick is a second.
 constexpr int kFaults = 150;  ///< Ticks with faults; afterwards everything must come right.
-constexpr int kQuiet = 100;
+constexpr int kQuiet = 160;
 constexpr int kEpoch = 5;
+constexpr Duration kLongestPause = std::chrono::seconds(12);
+constexpr std::size_t kMostLists = 30;  ///< Of a minute without news.
 
 class Run {
  public:
@@ -50,7 +58,8 @@ class Run {
         kind_(kKinds[random_.between(0, std::size(kKinds) - 1)]),
         cloud_(kind_, random_),
         job_(random_.chance(0.4) ? static_cast<std::uint32_t>(random_.between(2, 6)) : 0),
-        memory_(std::make_unique<FleetMemory>()) {}
+        memory_(std::make_unique<FleetMemory>()),
+        pace_(seed) {}
 
   /// What is wrong; empty: nothing.
   std::string run() {
@@ -65,7 +74,8 @@ class Run {
       cloud_.pass(now_);
       job_.pass(now_, now_ % kEpoch == 0, [this](const auto& host) { return cloud_.on(host); });
       if (is_faulty_) happen();
-      if (!is_faulty_ || random_.chance(0.6)) look();
+      const bool is_due = is_news_of_job() || now_ >= next_look_;
+      if (is_due && (!is_faulty_ || random_.chance(0.9))) look_at_pace();
       script_forgets();
     }
     if (wrong_.empty()) check_end();
@@ -165,14 +175,40 @@ class Run {
   }
 
   // What dtfleet does.
+  bool is_news_of_job() {
+    const auto is_same =
+        job_.lines() == seen_ && job_.has_ended() == seen_end_ && cut_ == seen_cut_;
+    seen_ = job_.lines();
+    seen_end_ = job_.has_ended();
+    seen_cut_ = cut_;
+    if (!is_same) found_ = Look::kNews;
+    return !is_same;
+  }
+
+  void look_at_pace() {
+    look();
+    if (planted_ == Planted::kPace) found_ = Look::kNews;
+    next_look_ = now_ + static_cast<int>(std::ceil(seconds(pace_.after(found_, kLongestPause))));
+    if (found_ == Look::kNews && planted_ != Planted::kPace) last_news_ = now_;
+    found_ = Look::kQuiet;
+    lists_.push_back(now_);
+    std::erase_if(lists_, [this](int at) { return at <= now_ - 60; });
+    if (now_ - last_news_ >= 60 && lists_.size() > kMostLists)
+      fail_with("8: {} lists in a minute without news", lists_.size());
+  }
+
   void look() {
     auto listed = cloud_.list(is_faulty_);
-    if (!listed) return;
+    if (!listed) {
+      found_ = Look::kTrouble;
+      return;
+    }
     JobWish wish = job_.wish(
         [this](const auto& host) { return kind_.rules.returns_idle || known_.contains(host); },
         [this](const auto& host) { return is_linked(host); });
     spoil(*listed, wish);
     auto actions = memory_->look(std::move(*listed), wish, kind_.rules);
+    if (memory_->is_changed()) found_ = Look::kNews;
     for (std::size_t i = 0; i < actions.size(); ++i) {
       const FleetAction action = actions[i];
       if (planted_ == Planted::kDrop && std::holds_alternative<DropHost>(action)) continue;
@@ -181,6 +217,7 @@ class Run {
       std::visit([this](const auto& what) { act(what); }, action);
       if (!wrong_.empty()) return;
       if (is_faulty_ && random_.chance(0.02)) return restart("after an action");
+      if (!memory_->is_repeated(action)) found_ = Look::kNews;
       memory_->note_done(action);
       const auto* add = std::get_if<AddHost>(&action);
       if (add && job_.at(add->host).slots > 0)
@@ -344,6 +381,15 @@ class Run {
   Cloud cloud_;
   JobModel job_;
   std::unique_ptr<FleetMemory> memory_;
+  using Look = LookPace::Look;
+  LookPace pace_;
+  Look found_ = Look::kNews;  ///< By the look, or before it.
+  int next_look_ = 0;
+  int last_news_ = 0;
+  std::deque<int> lists_;  ///< When, within the last minute.
+  std::map<std::string, JobModel::Line> seen_;
+  bool seen_end_ = false;
+  std::map<std::string, int> seen_cut_;
   std::set<std::string> known_;      ///< Hosts that were the fleet's, as its file has them.
   std::set<std::string> confirmed_;  ///< In this life of dtfleet.
   std::set<std::string> replaced_;   ///< In this life of dtfleet.

@@ -24,6 +24,7 @@ class JobModel {
     std::optional<double> leave_by;
     int unreachable = 0;  ///< Ticks.
     [[nodiscard]] std::uint32_t running() const { return starting + members; }
+    friend bool operator==(const Line&, const Line&) = default;
   };
 
   explicit JobModel(std::uint32_t max_workers) : max_workers_(max_workers) {}
