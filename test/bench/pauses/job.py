@@ -17,7 +17,8 @@ TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.ab
 class Job:
     """Workers 0 to 2 are on base hosts; the fourth host comes and goes with host_worker."""
 
-    def __init__(self, options, extra=(), base=3, command=None, servers=2):
+    def __init__(self, options, extra=(), base=3, command=None, servers=2, prepare=lambda job: []):
+        """`prepare`: more words for dtlaunch, once the hosts are known."""
         self.folder = tempfile.mkdtemp(prefix="dtp.", dir="/tmp")  # short: socket paths end at 108 bytes
         self.job = os.path.join(self.folder, "job")
         self.ssh = os.path.join(self.folder, "ssh")
@@ -40,7 +41,7 @@ class Job:
         # The hosts' PATH does not lead into a build folder.
         self.start(["dtlaunch", "-n", str(base), "-s", str(servers), "-H", hosts, "--ssh-config", self.ssh + "/ssh_config",
                     "--ssh-known-hosts", "strict", "--job-dir", self.job, "--elastic-training-enabled",
-                    "--max-restarts", "1000", "--restart-refill", "1", *extra,
+                    "--max-restarts", "1000", "--restart-refill", "1", *extra, *prepare(self),
                     os.path.join(options.bin, program), *arguments, "--log", self.job + "/steps-%i.jsonl"])
 
     def start(self, command):

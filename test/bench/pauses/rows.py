@@ -2,6 +2,7 @@
 
 Each function takes the options and gives {row: [values]}; several rows share one job, by `Shared`.
 """
+import json
 import os
 import re
 import signal
@@ -340,6 +341,52 @@ def fleets_killed(options, seconds):
     print("%d kills; a usual step: %.2f ms before, %.2f ms meanwhile" % (
         kills, *(statistics.median(column) / 1e6 for column in zip(*usual))))
     return {"fleet": [meanwhile / before - 1 for before, meanwhile in usual]}
+
+
+def spots_taken(options, changes):
+    """EC2 marks the fourth host in an epoch of an hour, two minutes before it takes it."""
+    found = {"spot": [], "spot gone": []}
+    for change in range(changes):
+        with tempfile.TemporaryDirectory() as folder:
+            clouds = []
+
+            def begin_cloud(job):
+                with open(folder + "/names", "w") as file:
+                    file.writelines(re.sub(r"^.*@|:\d+$", "", host) + "\n" for host in job.hosts)
+                fake = [TOP + "/test/fleet/fake_aws.py", folder]
+                clouds.append(subprocess.Popen([*fake, "--names", folder + "/names"]))
+                job.wait("the stand-in", lambda: os.path.exists(folder + "/port"), living=False)
+                subprocess.run([*fake, "do", "group", "DesiredCapacity=4"], check=True, stdout=subprocess.DEVNULL)
+                with open(folder + "/port") as file:
+                    job.env.update(AWS_ENDPOINT_URL="http://127.0.0.1:" + file.read(), AWS_ACCESS_KEY_ID="AKTEST",
+                                   AWS_SECRET_ACCESS_KEY="s", AWS_REGION="eu-west-1", AWS_EC2_METADATA_DISABLED="true")
+                return ["--fleet", "aws:c"]
+
+            job = Job(options, base=4, prepare=begin_cloud,
+                      command="elastic_worker --epochs 1 --steps-per-epoch 180000 --samples 2000 --step-ms 20")
+            try:
+                job.wait("steps of four", lambda: len(job.log_paths()) == 4 and job.newest_steps()[0] > 0)
+                job.wait("the fleet", lambda: ((job.status() or {}).get("fleet") or {}).get("text", "").startswith("4"))
+                time.sleep(options.settle)  # how long it trains before, not a wait
+                shown = json.loads(subprocess.run([TOP + "/test/fleet/fake_aws.py", folder, "do", "show"], check=True,
+                                                  capture_output=True, text=True).stdout)
+                taken = next(one["id"] for one in shown if one["name"] in job.fourth)
+                survivors = [w["id"] for w in job.status()["workers"] if w["host"] != job.fourth]
+                since, wall = time.monotonic_ns(), time.time_ns()
+                subprocess.run([TOP + "/test/fleet/fake_aws.py", folder, "do", "interrupt", taken, "120"], check=True,
+                               stdout=subprocess.DEVNULL)
+                job.wait("REMOVED", lambda: job.changes() == 1, seconds=150)
+                time.sleep(options.settle)  # how long is measured, not a wait
+                found["spot gone"] += [(event["time_ns"] - wall) / 1e9 for event in job.events() if event["event"] == "worker_removed"]
+                pairs = [step_log.standstill(step_log.steps(events), since, time.monotonic_ns()) for events in job.logs_of(survivors)]
+                found["spot"] += [longest(pair) for pair in pairs]
+            finally:
+                job.stop()
+                for cloud in clouds:
+                    cloud.terminate()
+                    cloud.wait()
+        print("spot instance %d of %d taken" % (change + 1, changes), flush=True)
+    return found
 
 
 def has_checkpoint(job):
