@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A stand-in for the parts of AWS that supervisor/fleet/providers/aws.py uses: EC2, Auto Scaling, CloudFormation, EFS, on one port.
 
-usage: fake_aws.py DIR [--names FILE] [--hook-timeout S] [--up COMMAND] [--down COMMAND]
+usage: fake_aws.py DIR [--names FILE] [--hook-timeout S] [--up COMMAND] [--down COMMAND] [--address A]
 
 DIR/port has its port, DIR/calls a line of JSON for each request. --names: private names of instances, a line each, used again once
 free. --up, --down: run with the instance's id and name when it runs, and when it has ended. botocore checks each request against
@@ -73,6 +73,8 @@ def page(entries, query, token, size=PAGE):
 class Instance:
     def __init__(self, key, name, tags, group):
         self.key, self.name, self.tags = key, name, tags
+        of_name = name.partition(".")[0].removeprefix("ip-").replace("-", ".")  # as EC2 calls them
+        self.address = of_name if of_name.count(".") == 3 else "10.0.0.9"
         self.group = group  # its Auto Scaling group, or none
         self.state, self.lifecycle = "pending", "Pending" if group else None
         self.protected = False
@@ -89,7 +91,8 @@ class Instance:
     def for_ec2(self):
         tags = [{"key": key, "value": value} for key, value in self.tags.items()]
         return {"instanceId": self.key, "instanceState": {"code": EC2_STATES[self.state], "name": self.state},
-                "spotInstanceRequestId": "sir-" + self.key, "privateDnsName": self.name, "privateIpAddress": "10.0.0.9", "launchTime": self.born, "tagSet": tags}
+                "spotInstanceRequestId": "sir-" + self.key, "privateDnsName": self.name, "privateIpAddress": self.address, "launchTime": self.born,
+                "tagSet": tags}
 
     def for_group(self):
         return {"InstanceId": self.key, "AvailabilityZone": "eu-west-1a", "LifecycleState": self.lifecycle, "HealthStatus": "Healthy",
@@ -433,11 +436,12 @@ def main():
     parser.add_argument("--hook-timeout", type=float, default=0)
     parser.add_argument("--up", default="")
     parser.add_argument("--down", default="")
+    parser.add_argument("--address", default="127.0.0.1")
     words = parser.parse_args()
     names = pathlib.Path(words.names).read_text().split() if words.names else [f"ip-10-0-0-{i}" for i in range(10, 40)]
     Handler.cloud = cloud = Cloud(names, words.hook_timeout, words.up, words.down)
     Handler.calls = open(folder / "calls", "a")
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = http.server.ThreadingHTTPServer((words.address, 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     (folder / "port.new").write_text(str(server.server_address[1]))
     (folder / "port.new").rename(folder / "port")
