@@ -19,8 +19,8 @@ changed 'ADDED localhost'
 some_epochs 4
 dtctl remove localhost
 changed 'ADDED localhost' 'REMOVED localhost'
-some_epochs 2
 looks=$(wc -l <"$T/watch.out")
+some_epochs 2
 kill -9 "$(pid_of workers 1)"
 changed 'ADDED localhost' 'REMOVED localhost' 'REMOVED localhost'
 some_epochs 1

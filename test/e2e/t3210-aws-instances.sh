@@ -12,7 +12,7 @@ mkdir -p "$SITE/efs"
 cd "$SITE"
 chmod 755 "$T" "$SITE"
 ip link set lo up
-ip link add vpc type bridge
+ip link add vpc address 02:00:0a:4e:00:01 type bridge  # not that of a port, which may go
 ip address add 10.78.0.1/24 dev vpc
 ip link set vpc up
 host() { echo "ip-10-78-0-$1.eu-west-1.compute.internal"; }
@@ -82,7 +82,7 @@ expect_status 0
 run ssh there ssh "$(head -n 1 efs/job/hosts)" true
 expect_status 0
 [ -z "$(output ssh)" ] || fail "ssh asks or warns: $(output ssh)"
-run check there dtlaunch --check -H hosts
+run check there dtlaunch --check quick -H hosts
 expect_status 0
 there dtlaunch -n 2 -H hosts --elastic-training-enabled --fleet aws:c --detach $worker >/dev/null
 PATIENCE=60 awaits --start 'epoch>=1'
