@@ -1,11 +1,10 @@
 #include "io/log.h"
 
 #include <fmt/chrono.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
 
+#include "io/fd.h"
 #include "io/line_prefixer.h"
 
 namespace dt::io {
@@ -31,13 +30,7 @@ void FdLog::line(Level level, std::string_view text) {
   if (level < least_) return;
   std::string out = console_line(level, text);
   out.push_back('\n');
-  std::string_view rest = out;
-  while (!rest.empty()) {
-    const ssize_t n = ::write(fd_, rest.data(), rest.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;
-    rest.remove_prefix(static_cast<std::size_t>(n));
-  }
+  write_all(fd_, out);
 }
 
 }  // namespace dt::io

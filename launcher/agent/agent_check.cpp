@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <memory>
@@ -12,6 +11,7 @@
 
 #include "core/launch/lines.h"
 #include "core/preflight/preflight_messages.h"
+#include "io/clock.h"
 #include "launcher/agent/carry.h"
 #include "launcher/agent/check_facts.h"
 #include "launcher/agent/check_network.h"
@@ -48,16 +48,11 @@ void answer(Session& session, const wire::Frame& frame, Answer (*find)(const Que
   }).detach();
 }
 
-ClockSaid clock_now(std::uint32_t id) {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return {id, std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()};
-}
-
 void take(Session& session, const wire::Frame& frame) {
   switch (frame.type) {
     case AskClock::kType:
       if (const auto question = wire::parse<AskClock>(frame.body))
-        session.say(clock_now(question->id));
+        session.say(ClockSaid{question->id, io::wall_now()});
       return;
     case AskMachine::kType:
       return answer<AskMachine>(session, frame, find_machine);

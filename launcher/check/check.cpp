@@ -9,6 +9,7 @@
 
 #include "core/preflight/judge.h"
 #include "core/preflight/pairs.h"
+#include "io/clock.h"
 #include "io/task_group.h"
 #include "launcher/check/host_talk.h"
 #include "launcher/host_address.h"
@@ -29,12 +30,6 @@ constexpr std::uint32_t kDialMs = 3000;
 constexpr std::uint64_t kMeasuredBytes = std::uint64_t{64} << 20;
 constexpr std::uint32_t kMeasureMs = 1000;
 constexpr Duration kMeasured = 15s;
-
-std::int64_t wall_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 std::string random_word() {
   std::random_device random;
@@ -208,7 +203,7 @@ awaitable<void> Check::find_clock(std::size_t i) {
   std::optional<ClockFacts> best;
   for (int k = 0; k < kPings; ++k) {
     const AskClock question;
-    const std::int64_t sent = wall_ns();
+    const std::int64_t sent = io::wall_now();
     const auto began = std::chrono::steady_clock::now();
     const std::uint32_t id = talk.ask(question);
     auto said = co_await talk.answer<AskClock>(id, kPing, "its clock");

@@ -19,6 +19,7 @@
 #include "core/base/quantity.h"
 #include "core/base/version.h"
 #include "core/protocol/exit_code.h"
+#include "io/clock.h"
 #include "io/descriptor_limit.h"
 #include "io/fd.h"
 #include "io/job/control_protocol.h"
@@ -82,9 +83,7 @@ Result<void> check_folder(io::JobSpec& spec) {
 }
 
 void name_job(io::JobSpec& spec) {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  std::random_device random;
-  spec.job = io::make_job_name(std::chrono::nanoseconds(now).count(), random());
+  spec.job = io::make_job_name(io::wall_now(), std::random_device{}());
   spec.state_dir = io::default_state_dir(spec.job);
   spec.socket = io::default_runtime_dir(spec.job) + "/control";
 }
