@@ -9,7 +9,6 @@
 #include <csignal>
 #include <cstdio>
 
-#include "io/notice_signals.h"
 #include "io/process_tree.h"
 #include "launcher/agent/signals.h"
 
@@ -25,10 +24,7 @@ constexpr auto kForever = -1ms;
 
 /// The scheduler's signals, which are read from it from now on.
 io::Fd take_signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGINT);
-  for (const int number : io::kNoticeSignals) sigaddset(&set, number);
+  const sigset_t set = scheduler_signals();
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
   return io::Fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
 }
