@@ -13,6 +13,7 @@
 
 #include "core/protocol/exit_code.h"
 #include "io/asio.h"
+#include "io/at_end.h"
 #include "io/log.h"
 #include "io/stop_signals.h"
 #include "io/volume_answers.h"
@@ -26,18 +27,6 @@ std::string new_word() {
   return fmt::format("{:08x}{:08x}{:08x}", random(), random(), random());
 }
 
-/// While it lives, a connection that has ended is an error of the write.
-class BrokenPipes {
- public:
-  BrokenPipes() : before_(::signal(SIGPIPE, SIG_IGN)) {}
-  ~BrokenPipes() { ::signal(SIGPIPE, before_); }
-  BrokenPipes(const BrokenPipes&) = delete;
-  BrokenPipes& operator=(const BrokenPipes&) = delete;
-
- private:
-  sighandler_t before_;
-};
-
 Result<VolumeProbe> make_probe(const std::string& job_dir) {
   if (auto there = io::volume_answers(job_dir, job_dir); !there)
     return tl::unexpected(there.error());
@@ -47,7 +36,9 @@ Result<VolumeProbe> make_probe(const std::string& job_dir) {
 }  // namespace
 
 Result<preflight::Findings> run_checks(const io::JobSpec& spec, CheckPlan plan, int owner) {
-  const BrokenPipes are_errors;
+  // Meanwhile a connection that has ended is an error of the write.
+  const sighandler_t before = ::signal(SIGPIPE, SIG_IGN);
+  const io::AtEnd broken_pipes([before] { ::signal(SIGPIPE, before); });
   std::optional<VolumeProbe> probe;
   if (!spec.no_shared_folder && spec.sync_dst_dir.empty()) {
     auto made = make_probe(spec.job_dir);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/number.h"
+#include "io/at_end.h"
 #include "io/within.h"
 #include "launcher/shell_word.h"
 
@@ -170,19 +171,6 @@ HostCommands::HostCommands(io::asio::any_io_executor executor, HostCommand comma
       script_(host_command_script(command_)),
       window_(std::make_shared<io::Semaphore>(std::move(executor), parallel)) {}
 
-/// A stream that end() finds.
-class HostCommands::Running {
- public:
-  Running(std::set<ExecStream*>& all, ExecStream* one) : all_(all), one_(one) { all_.insert(one_); }
-  ~Running() { all_.erase(one_); }
-  Running(const Running&) = delete;
-  Running& operator=(const Running&) = delete;
-
- private:
-  std::set<ExecStream*>& all_;
-  ExecStream* one_;
-};
-
 awaitable<HostEnd> HostCommands::run(Exec& exec, Host host, TakeOutput take) {
   const auto turn = co_await window_->acquire();
   HostEnd ended;
@@ -194,7 +182,9 @@ awaitable<HostEnd> HostCommands::run(Exec& exec, Host host, TakeOutput take) {
     co_return ended;
   }
   if (is_ending_) co_return ended;
-  const Running running(running_, stream->get());
+  ExecStream* const own = stream->get();
+  running_.insert(own);  // end() finds it
+  const io::AtEnd running([this, own] { running_.erase(own); });
   auto errors = std::make_shared<Errors>(take);
   (*stream)->on_stderr([errors](std::string_view bytes) { errors->feed(bytes); });
   auto ran = co_await run_on(**stream, host, std::move(take));

@@ -56,7 +56,6 @@ class HostCommands {
   void end();
 
  private:
-  class Running;
   io::awaitable<HostEnd> run_on(ExecStream& stream, Host host, TakeOutput take);
 
   HostCommand command_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/number.h"
+#include "io/at_end.h"
 #include "io/byte_stream.h"
 #include "launcher/backend/ssh/splice.h"
 #include "launcher/backend/ssh/stream.h"
@@ -67,26 +68,6 @@ Result<Host> parse_jump(std::string_view text) {
   return host;
 }
 
-/// Lives while a session is being made. Its end wakes those who wait for it, also when the
-/// coroutine that connects is cancelled.
-class JumpHosts::Connecting {
- public:
-  explicit Connecting(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {
-    shared_->is_connecting = true;
-    shared_->error.reset();
-    shared_->session.reset();
-  }
-  ~Connecting() {
-    shared_->is_connecting = false;
-    shared_->changed.cancel();
-  }
-  Connecting(const Connecting&) = delete;
-  Connecting& operator=(const Connecting&) = delete;
-
- private:
-  std::shared_ptr<Shared> shared_;
-};
-
 JumpHosts::JumpHosts(asio::any_io_executor executor, io::SshOptions options, OnceLog& log,
                      OpenSsh& openssh, Connect connect)
     : executor_(std::move(executor)),
@@ -136,7 +117,14 @@ awaitable<Result<std::shared_ptr<SshSession>>> JumpHosts::shared_session(Target 
   const bool failed_just_now =
       shared->error && std::chrono::steady_clock::now() - shared->failed_at < kPause;
   if (failed_just_now) co_return tl::unexpected(*shared->error);
-  const Connecting connecting(shared);
+  shared->is_connecting = true;
+  shared->error.reset();
+  shared->session.reset();
+  // Wakes those who wait for it, also when the coroutine that connects is cancelled.
+  const io::AtEnd connecting([shared] {
+    shared->is_connecting = false;
+    shared->changed.cancel();
+  });
   auto connected = co_await connect_(std::move(hop), std::move(path));
   if (connected) {
     shared->session = *connected;

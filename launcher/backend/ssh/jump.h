@@ -45,7 +45,6 @@ class JumpHosts {
     std::chrono::steady_clock::time_point failed_at;
     io::asio::steady_timer changed;
   };
-  class Connecting;
 
   /// The last of a list of jump hosts, reached by way of the others.
   io::awaitable<Result<Target>> last_hop(std::string jumps);

@@ -1,5 +1,6 @@
 #include "launcher/backend/ssh/openssh.h"
 
+#include "io/at_end.h"
 #include "io/last_words.h"
 #include "io/program_output.h"
 #include "io/subprocess.h"
@@ -22,22 +23,6 @@ Error undecided_error(const SshHostConfig& from_files, const Error& error) {
 
 }  // namespace
 
-/// Lives while an answer is awaited. Its end wakes those who wait for it too, also when the
-/// coroutine that asks is cancelled.
-class OpenSsh::Asking {
- public:
-  explicit Asking(std::shared_ptr<Asked> asked) : asked_(std::move(asked)) {}
-  ~Asking() {
-    asked_->is_asking = false;
-    asked_->changed.cancel();
-  }
-  Asking(const Asking&) = delete;
-  Asking& operator=(const Asking&) = delete;
-
- private:
-  std::shared_ptr<Asked> asked_;
-};
-
 OpenSsh::OpenSsh(asio::any_io_executor executor, std::size_t at_once, Duration deadline)
     : executor_(std::move(executor)),
       permits_(std::make_shared<io::Semaphore>(executor_, at_once)),
@@ -49,7 +34,11 @@ awaitable<Result<SshHostConfig>> OpenSsh::settings(Question question, SshHostCon
     if (!at) {
       at = std::make_shared<Asked>(executor_);
       const std::shared_ptr<Asked> asked = at;
-      const Asking asking(asked);
+      // Wakes those who wait for it too, also when the coroutine that asks is cancelled.
+      const io::AtEnd asking([asked] {
+        asked->is_asking = false;
+        asked->changed.cancel();
+      });
       auto answer = co_await ask(question, from_files);
       const bool is_given_up = !answer && answer.error().kind == ErrorKind::kClosed;
       if (!is_given_up) asked->answer = answer;

@@ -46,7 +46,6 @@ class OpenSsh {
     std::optional<Result<SshHostConfig>> answer;
     io::asio::steady_timer changed;
   };
-  class Asking;
 
   io::awaitable<Result<SshHostConfig>> ask(Question question, SshHostConfig from_files);
   /// What `ssh -G` with these words prints.

@@ -2,30 +2,13 @@
 
 #include <cstdlib>
 
+#include "io/at_end.h"
 #include "launcher/backend/bundle.h"
 #include "launcher/backend/ssh/agent_forwarding.h"
 
 namespace dt::launcher {
 
 using io::awaitable;
-
-/// Lives while a session is being connected. Its end wakes those who wait for the session, also
-/// when the coroutine that connects it is cancelled.
-class Pool::Connecting {
- public:
-  explicit Connecting(SharedPtr shared) : shared_(std::move(shared)) {}
-  ~Connecting() {
-    shared_->connecting = false;
-    if (!shared_->connection.session && !shared_->error)
-      shared_->error = Error{ErrorKind::kClosed, "the connection was given up"};
-    shared_->changed.cancel();
-  }
-  Connecting(const Connecting&) = delete;
-  Connecting& operator=(const Connecting&) = delete;
-
- private:
-  SharedPtr shared_;
-};
 
 std::shared_ptr<void> Pool::lease_of(const SharedPtr& shared) {
   ++shared->users;
@@ -46,7 +29,13 @@ awaitable<Result<Pool::SharedPtr>> Pool::acquire(Host host, std::shared_ptr<void
     chosen->most_users = limits_->channels_per_session;
     all.push_back(chosen);
     lease = lease_of(chosen);
-    const Connecting connecting(chosen);
+    // Wakes those who wait for the session, also when the coroutine that connects is cancelled.
+    const io::AtEnd connecting([chosen] {
+      chosen->connecting = false;
+      if (!chosen->connection.session && !chosen->error)
+        chosen->error = Error{ErrorKind::kClosed, "the connection was given up"};
+      chosen->changed.cancel();
+    });
     co_await connect(host, chosen);
   }
   if (chosen->error) co_return tl::unexpected(*chosen->error);

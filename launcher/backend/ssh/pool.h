@@ -59,7 +59,6 @@ class Pool final : public Exec {
     }
   };
   using SharedPtr = std::shared_ptr<Shared>;
-  class Connecting;
 
   static std::shared_ptr<void> lease_of(const SharedPtr& shared);
   /// A session with room, which `lease` keeps reserved.

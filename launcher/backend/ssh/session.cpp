@@ -11,6 +11,8 @@
 
 #include <algorithm>
 
+#include "io/at_end.h"
+
 namespace dt::launcher {
 
 static_assert(SshSession::kDied == SSH_ERROR);
@@ -91,13 +93,8 @@ io::awaitable<void> SshSession::changed() {
 
 io::awaitable<void> SshSession::wait(io::asio::steady_timer& timer) {
   if (dead_) co_return;
-  struct Waiting {
-    std::set<io::asio::steady_timer*>& all;
-    io::asio::steady_timer* timer;
-    ~Waiting() { all.erase(timer); }
-  };
   timers_.insert(&timer);
-  const Waiting waiting{timers_, &timer};
+  const io::AtEnd waiting([this, &timer] { timers_.erase(&timer); });
   co_await timer.async_wait(io::tok);
 }
 
