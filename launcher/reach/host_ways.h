@@ -6,12 +6,13 @@
 #include "io/asio.h"
 #include "io/job/spec.h"
 #include "io/log.h"
-#include "launcher/backend/ways_backend.h"
+#include "launcher/backend/backend.h"
 
 namespace dt::launcher {
 
-/// The ways of the spec's hosts. `context` and `log` outlive them.
-[[nodiscard]] std::unique_ptr<WaysBackend> make_ways(io::asio::io_context& context,
-                                                     const io::JobSpec& spec, io::Log& log);
+/// The ways of the spec's hosts: each host by a backend of its own way, which is made when first
+/// needed. `context` and `log` outlive them.
+[[nodiscard]] std::unique_ptr<Backend> make_ways(io::asio::io_context& context,
+                                                 const io::JobSpec& spec, io::Log& log);
 
 }  // namespace dt::launcher

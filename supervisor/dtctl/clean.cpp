@@ -148,7 +148,7 @@ class CleanRound {
   io::FdLog log_{STDERR_FILENO};
   std::vector<Host> hosts_;
   std::vector<std::string> words_;
-  std::unique_ptr<launcher::WaysBackend> ways_;
+  std::unique_ptr<launcher::Backend> ways_;
   std::shared_ptr<io::Semaphore> window_;
   io::TaskGroup tasks_;
   std::vector<std::string> failed_;

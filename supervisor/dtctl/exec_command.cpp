@@ -152,7 +152,7 @@ class ExecRound {
   io::asio::io_context& context_;
   io::FdLog log_{STDERR_FILENO};
   std::vector<Host> hosts_;
-  std::unique_ptr<launcher::WaysBackend> ways_;
+  std::unique_ptr<launcher::Backend> ways_;
   launcher::HostCommands commands_;
   std::unique_ptr<ExecOutput> output_;
   ExecSummary summary_;
