@@ -22,7 +22,6 @@
 #include "io/clock.h"
 #include "io/fd.h"
 #include "io/job/control_protocol.h"
-#include "io/job/job_options.h"
 #include "io/log.h"
 #include "io/task_group.h"
 #include "launcher/backend/backend.h"

@@ -300,6 +300,21 @@ std::optional<Host> host_here(const JobSpec& spec) {
   return std::nullopt;
 }
 
+JobOptions job_options(const JobSpec& spec) {
+  JobOptions o;
+  static_cast<JobRules&>(o) = spec.rules;
+  o.workers = spec.workers;
+  o.servers = spec.servers;
+  o.opaque_servers = spec.dmlc_roles;
+  if (spec.dmlc_roles) o.servers.push_back(spec.workers.front());  // the scheduler
+  o.needs_prepare = !spec.prepare_data.empty() || spec.require_prepared || spec.preflight;
+  o.is_elastic = spec.elastic;
+  o.rolls_back = saves_checkpoints(spec) || !spec.restore.empty();
+  if (!spec.restore.empty()) o.first_epoch = Epoch(spec.restore_epoch);
+  o.master = host_here(spec);
+  return o;
+}
+
 /// The node that this machine is; empty: none. Where the scheduler's names are not the machine's
 /// own, HOSTNAME has the scheduler's.
 static std::string this_node(const AllocatedNodes& allocation) {

@@ -148,6 +148,9 @@ struct JobSpec {
 /// The host with workers or servers that this machine is, by its name, with or without a domain.
 [[nodiscard]] std::optional<Host> host_here(const JobSpec& spec);
 
+/// What the job machine is to know of the spec. `seed` and `is_adopted` are the caller's.
+[[nodiscard]] JobOptions job_options(const JobSpec& spec);
+
 /// Suffix of a log file that --log-limit rotated.
 inline constexpr const char* kOlder = ".1";
 /// `<job_dir>/.dtlaunch`
