@@ -9,7 +9,7 @@
 
 #include "core/base/number.h"
 #include "io/fd.h"
-#include "io/json_number.h"
+#include "io/json_field.h"
 
 namespace dt::io {
 namespace {

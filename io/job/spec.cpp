@@ -22,7 +22,7 @@
 #include "core/launch/holders.h"
 #include "io/job/job_flags.h"
 #include "io/job/master_folders.h"
-#include "io/json_number.h"
+#include "io/json_field.h"
 #include "io/read_file.h"
 
 namespace dt {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/number.h"
-#include "io/json_number.h"
+#include "io/json_field.h"
 
 namespace dt::kv {
 namespace {
