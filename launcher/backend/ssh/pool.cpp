@@ -4,7 +4,7 @@
 
 #include "io/at_end.h"
 #include "launcher/backend/bundle.h"
-#include "launcher/backend/ssh/agent_forwarding.h"
+#include "launcher/backend/ssh/splice.h"
 
 namespace dt::launcher {
 

@@ -19,6 +19,14 @@ io::awaitable<void> copy(io::ByteStream& from, io::ByteStream& to) {
   to.close();
 }
 
+io::awaitable<void> connect_and_splice(std::unique_ptr<SshStream> channel, std::string agent) {
+  io::UnixSocket socket(channel->session().executor());
+  const io::asio::local::stream_protocol::endpoint endpoint(agent);
+  auto [ec] = co_await socket.async_connect(endpoint, io::tok);
+  if (ec) co_return;
+  co_await splice(std::move(channel), std::move(socket));
+}
+
 }  // namespace
 
 io::awaitable<void> splice(std::unique_ptr<SshStream> channel, io::UnixSocket socket) {
@@ -26,6 +34,17 @@ io::awaitable<void> splice(std::unique_ptr<SshStream> channel, io::UnixSocket so
   using namespace io::asio::experimental::awaitable_operators;
   auto both = copy(*channel, *local) && copy(*local, *channel);
   co_await std::move(both);
+}
+
+void forward_agent(const std::shared_ptr<SshSession>& session, std::string socket) {
+  session->on_agent_channel(
+      [weak = std::weak_ptr(session), socket = std::move(socket)](ssh_channel_struct* channel) {
+        const auto live = weak.lock();
+        if (!live) return;
+        auto stream = std::make_unique<SshStream>(live, channel, nullptr);
+        auto spliced = connect_and_splice(std::move(stream), socket);
+        io::asio::co_spawn(live->executor(), std::move(spliced), [](std::exception_ptr) {});
+      });
 }
 
 }  // namespace dt::launcher

@@ -1,15 +1,22 @@
-/// Carries the bytes of an ssh channel to and from a local socket.
+/// Carries the bytes of ssh channels to and from local sockets.
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "io/asio.h"
 #include "io/byte_stream.h"
+#include "launcher/backend/ssh/session.h"
 #include "launcher/backend/ssh/stream.h"
 
 namespace dt::launcher {
 
 /// Returns when either side has ended; then both are closed.
 io::awaitable<void> splice(std::unique_ptr<SshStream> channel, io::UnixSocket socket);
+
+/// `-A`: programs on the host use the ssh-agent of this machine. Connects each channel that the
+/// host opens for it to the agent at `socket`. What is carried ends with its channel, at the latest
+/// with the session.
+void forward_agent(const std::shared_ptr<SshSession>& session, std::string socket);
 
 }  // namespace dt::launcher
