@@ -1,5 +1,3 @@
-#include "launcher/agent/agent_check.h"
-
 #include <unistd.h>
 
 #include <cerrno>
@@ -16,6 +14,7 @@
 #include "launcher/agent/check_facts.h"
 #include "launcher/agent/check_network.h"
 #include "launcher/agent/machine.h"
+#include "launcher/agent/programs.h"
 #include "launcher/bundle_use.h"
 
 namespace dt::launcher {

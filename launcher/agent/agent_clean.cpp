@@ -1,5 +1,3 @@
-#include "launcher/agent/agent_clean.h"
-
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -22,6 +20,7 @@
 #include "io/process_tree.h"
 #include "launcher/agent/carry.h"
 #include "launcher/agent/job_traces.h"
+#include "launcher/agent/programs.h"
 #include "launcher/bundle_use.h"
 
 namespace dt::launcher {

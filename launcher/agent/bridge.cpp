@@ -1,6 +1,5 @@
-#include "launcher/agent/bridge.h"
-
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -11,19 +10,23 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <future>
 #include <optional>
 #include <thread>
 #include <vector>
 
+#include "core/protocol/control_messages.h"
+#include "io/fd.h"
 #include "io/last_words.h"
 #include "io/notice_signals.h"
 #include "io/process_tree.h"
 #include "io/read_file.h"
 #include "io/subprocess.h"
+#include "launcher/agent/agent_files.h"
 #include "launcher/agent/carry.h"
+#include "launcher/agent/programs.h"
 #include "launcher/agent/signals.h"
 #include "launcher/agent/stand_aside.h"
-#include "launcher/agent/stay.h"
 #include "launcher/bundle_use.h"
 
 namespace dt::launcher {
@@ -36,6 +39,8 @@ constexpr auto kRetry = std::chrono::milliseconds(10);
 /// For a guard to end. Only processes that the kernel cannot end keep it longer.
 constexpr auto kGuardDeadline = std::chrono::seconds(5);
 constexpr int kExitNoAgent = 3;
+/// For the agent's last words, where nobody may read them any more.
+constexpr auto kLastWords = std::chrono::seconds(1);
 
 [[nodiscard]] bool takes_notices(const AgentOptions& options) {
   return options.notice_grace > Duration{} && (io::is_in_allocation() || io::is_in_pod());
@@ -161,6 +166,35 @@ Result<Attached> connect_agent(const BridgeOptions& options, const AgentFiles& o
   const auto all = places_of(options, own);
   return options.start ? start_and_connect(options, own, all)
                        : connect_or_kill_rest(options, own, all);
+}
+
+/// Blocks until no process holds the lock.
+void wait_for_lock(const std::string& lock) {
+  const io::Fd fd(::open(lock.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  while (fd && ::flock(fd.get(), LOCK_SH) != 0 && errno == EINTR) {
+  }
+}
+
+/// Carries bytes over `agent` until that ends, and ends this process once neither the agent nor its
+/// guard, who hold `lock`, lives. Signals of a scheduler go to the agent, as notices if it takes
+/// these.
+[[noreturn]] void stay_with_agent(io::Fd agent, const std::string& lock, bool lines,
+                                  bool has_notices) {
+  hand_signals_on(agent, has_notices);
+  const int fd = agent.get();
+  std::thread([fd, lines] {
+    carry_in(fd, lines);
+    ::shutdown(fd, SHUT_RDWR);  // the supervisor's link is over, the agent's life is not
+  }).detach();
+  std::promise<void> carried;
+  const std::future<void> has_carried = carried.get_future();
+  std::thread([fd, lines, promise = std::move(carried)]() mutable {
+    carry_out(fd, lines);
+    promise.set_value();
+  }).detach();
+  wait_for_lock(lock);
+  has_carried.wait_for(kLastWords);
+  ::_exit(0);  // the threads may be blocked for ever
 }
 
 }  // namespace

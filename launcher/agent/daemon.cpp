@@ -1,5 +1,3 @@
-#include "launcher/agent/daemon.h"
-
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
@@ -12,6 +10,7 @@
 #include "io/descriptor_limit.h"
 #include "io/process_tree.h"
 #include "io/stop_signals.h"
+#include "launcher/agent/agent.h"
 
 namespace dt::launcher {
 namespace {

@@ -1,5 +1,3 @@
-#include "launcher/agent/hold.h"
-
 #include <poll.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -10,6 +8,8 @@
 #include <cstdio>
 
 #include "io/process_tree.h"
+#include "launcher/agent/agent_files.h"
+#include "launcher/agent/programs.h"
 #include "launcher/agent/signals.h"
 
 namespace dt::launcher {

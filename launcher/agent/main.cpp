@@ -6,13 +6,8 @@
 #include "core/base/version.h"
 #include "core/protocol/exit_code.h"
 #include "io/flags.h"
-#include "launcher/agent/agent_check.h"
-#include "launcher/agent/agent_clean.h"
-#include "launcher/agent/bridge.h"
-#include "launcher/agent/daemon.h"
 #include "launcher/agent/gpu_watch.h"
-#include "launcher/agent/hold.h"
-#include "launcher/agent/pod.h"
+#include "launcher/agent/programs.h"
 
 namespace {
 

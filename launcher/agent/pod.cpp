@@ -1,5 +1,3 @@
-#include "launcher/agent/pod.h"
-
 #include <poll.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -12,6 +10,7 @@
 #include "io/process_tree.h"
 #include "launcher/agent/agent_files.h"
 #include "launcher/agent/job_traces.h"
+#include "launcher/agent/programs.h"
 #include "launcher/agent/signals.h"
 
 namespace dt::launcher {
