@@ -39,9 +39,7 @@ class UnixStream final : public ByteStream {
 
 }  // namespace
 
-std::unique_ptr<ByteStream> unix_stream(UnixSocket socket) {
-  return std::make_unique<UnixStream>(std::move(socket));
-}
+StreamPtr unix_stream(UnixSocket socket) { return std::make_unique<UnixStream>(std::move(socket)); }
 
 Error asio_error(const boost::system::error_code& ec, std::string_view doing) {
   ErrorKind kind = ErrorKind::kIo;

@@ -21,8 +21,7 @@ awaitable<Result<wire::Frame>> receive_frame(ByteStream& stream, wire::FrameDeco
   }
 }
 
-FrameChannel::FrameChannel(asio::any_io_executor executor, std::unique_ptr<ByteStream> stream,
-                           std::size_t max_queued)
+FrameChannel::FrameChannel(asio::any_io_executor executor, StreamPtr stream, std::size_t max_queued)
     : stream_(std::move(stream)),
       read_buffer_(kReadSize, '\0'),
       max_queued_(max_queued),

@@ -22,7 +22,7 @@ namespace dt::io {
 class FrameChannel {
  public:
   /// `max_queued`: bytes waiting to be written after which send() refuses.
-  explicit FrameChannel(asio::any_io_executor executor, std::unique_ptr<ByteStream> stream,
+  explicit FrameChannel(asio::any_io_executor executor, StreamPtr stream,
                         std::size_t max_queued = std::size_t{64} << 20);
 
   /// See receive_frame().
@@ -47,7 +47,7 @@ class FrameChannel {
   [[nodiscard]] std::size_t queued_bytes() const { return queued_bytes_; }
 
  private:
-  std::unique_ptr<ByteStream> stream_;
+  StreamPtr stream_;
   wire::FrameDecoder decoder_;
   std::string read_buffer_;
   std::deque<std::string> queue_;

@@ -9,7 +9,7 @@
 
 namespace dt::io {
 
-ControlClient::ControlClient(std::unique_ptr<ByteStream> stream)
+ControlClient::ControlClient(StreamPtr stream)
     : stream_(std::move(stream)), buffer_(std::size_t{64} << 10, '\0') {}
 
 awaitable<Result<std::unique_ptr<ControlClient>>> ControlClient::connect(std::string socket) {

@@ -1,7 +1,6 @@
 /// The client's end of a job's control socket (io/job/control_protocol.h), for dtlaunch and dtctl.
 #pragma once
 
-#include <boost/asio/awaitable.hpp>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -16,24 +15,23 @@ namespace dt::io {
 class ControlClient {
  public:
   /// kUnavailable if no process listens there.
-  static boost::asio::awaitable<Result<std::unique_ptr<ControlClient>>> connect(std::string socket);
+  static awaitable<Result<std::unique_ptr<ControlClient>>> connect(std::string socket);
 
   /// Sends a request without waiting for its reply.
-  boost::asio::awaitable<Result<void>> send(std::string json);
+  awaitable<Result<void>> send(std::string json);
   /// The next frame: ControlReply, Console or JobEnded. kClosed at the end.
-  boost::asio::awaitable<Result<wire::Frame>> receive();
+  awaitable<Result<wire::Frame>> receive();
   /// Sends a request and waits for the reply's JSON; kTimeout after `limit`. Other frames before it
   /// are dropped.
-  boost::asio::awaitable<Result<std::string>> ask(std::string json,
-                                                  Duration limit = std::chrono::seconds(30));
+  awaitable<Result<std::string>> ask(std::string json, Duration limit = std::chrono::seconds(30));
   /// Ends pending calls. Idempotent.
   void close() { stream_->close(); }
 
  private:
-  explicit ControlClient(std::unique_ptr<ByteStream> stream);
-  boost::asio::awaitable<Result<std::string>> exchange(std::string json);
+  explicit ControlClient(StreamPtr stream);
+  awaitable<Result<std::string>> exchange(std::string json);
 
-  std::unique_ptr<ByteStream> stream_;
+  StreamPtr stream_;
   wire::FrameDecoder decoder_;
   std::string buffer_;
 };

@@ -3,7 +3,6 @@
 /// workers or protocols above the bytes.
 #pragma once
 
-#include <boost/asio/awaitable.hpp>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,8 +22,7 @@ class Backend {
   /// the program of this very version. Errors name the host, the phase (resolve, connect,
   /// handshake, host key, authentication, bundle copy, exec) and the remedy. Has deadlines of its
   /// own. Destroying the stream ends the connection, never the agent behind it.
-  virtual boost::asio::awaitable<Result<std::unique_ptr<io::ByteStream>>> open(
-      Host host, std::vector<std::string> argv) = 0;
+  virtual io::awaitable<Result<io::StreamPtr>> open(Host host, std::vector<std::string> argv) = 0;
   /// The literal address at which this backend has reached the host; empty: it has not, or by way
   /// of another machine, which alone may know the address.
   [[nodiscard]] virtual std::string address(const Host& host) const = 0;

@@ -36,8 +36,7 @@ BringUp::BringUp(io::asio::any_io_executor executor, std::vector<std::string> fi
       copies_(std::make_shared<io::Semaphore>(executor, limits.copies)),
       packing_(std::make_shared<io::Semaphore>(executor, 1)) {}
 
-awaitable<Result<std::unique_ptr<io::ByteStream>>> BringUp::open(Host host,
-                                                                 std::vector<std::string> argv) {
+awaitable<Result<io::StreamPtr>> BringUp::open(Host host, std::vector<std::string> argv) {
   if (!bundle_) {
     auto loaded = load_bundle(files_);
     if (!loaded) co_return tl::unexpected(loaded.error());
@@ -49,8 +48,7 @@ awaitable<Result<std::unique_ptr<io::ByteStream>>> BringUp::open(Host host,
     auto started = co_await try_start(host, start);
     if (!started) co_return tl::unexpected(started.error());
     if (started->answer == kReadyLine) {
-      std::unique_ptr<io::ByteStream> program =
-          program_stream(std::move(started->stream), host, argv.front());
+      io::StreamPtr program = program_stream(std::move(started->stream), host, argv.front());
       co_return std::move(program);
     }
     started->stream.reset();

@@ -30,8 +30,7 @@ class BringUp {
           const BringUpLimits& limits, io::ThreadPool& threads, io::Log& log);
 
   /// The agent's stdin and stdout.
-  io::awaitable<Result<std::unique_ptr<io::ByteStream>>> open(Host host,
-                                                              std::vector<std::string> argv);
+  io::awaitable<Result<io::StreamPtr>> open(Host host, std::vector<std::string> argv);
   /// See Backend::doing.
   [[nodiscard]] std::string doing(const Host& host) const;
 
@@ -39,7 +38,7 @@ class BringUp {
   /// A command of the bundle, once it has answered.
   struct Started {
     std::string answer;  ///< That the agent has started, or which files are missing.
-    std::unique_ptr<ExecStream> stream;
+    ExecStreamPtr stream;
   };
   io::awaitable<Result<Started>> try_start(Host host, std::string script);
   io::awaitable<Result<void>> pack();

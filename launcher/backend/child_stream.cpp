@@ -146,7 +146,7 @@ class ChildStream final : public ExecStream {
 
  private:
   int socket_;
-  std::unique_ptr<io::ByteStream> stream_;
+  io::StreamPtr stream_;
   ProgramPtr program_;
   bool is_closed_ = false;
 };
@@ -219,8 +219,7 @@ Result<pid_t> run(const ChildProgram& program, const io::Fd& stream, const io::F
 
 }  // namespace
 
-Result<std::unique_ptr<ExecStream>> child_stream(asio::any_io_executor executor,
-                                                 const ChildProgram& program) {
+Result<ExecStreamPtr> child_stream(asio::any_io_executor executor, const ChildProgram& program) {
   auto sockets = io::make_socket_pair();
   if (!sockets) return tl::unexpected(sockets.error());
   auto words = io::make_pipe();

@@ -25,7 +25,7 @@ struct ChildProgram {
 /// Starts the program in a session of its own: Ctrl-C at the terminal does not reach it. When the
 /// stream goes, the program reads the end of its stdin; two seconds later it and its process group
 /// are killed. Its exit is taken whenever it comes. kInvalid: there is no such program.
-[[nodiscard]] Result<std::unique_ptr<ExecStream>> child_stream(io::asio::any_io_executor executor,
-                                                               const ChildProgram& program);
+[[nodiscard]] Result<ExecStreamPtr> child_stream(io::asio::any_io_executor executor,
+                                                 const ChildProgram& program);
 
 }  // namespace dt::launcher

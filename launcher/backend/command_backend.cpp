@@ -60,7 +60,7 @@ class StarterExec final : public Exec {
         window_(std::make_shared<io::Semaphore>(executor, limits.window)),
         asking_(std::make_shared<io::Semaphore>(executor, 1)) {}
 
-  awaitable<Result<std::unique_ptr<ExecStream>>> open(Host host, std::string script) override;
+  awaitable<Result<ExecStreamPtr>> open(Host host, std::string script) override;
   [[nodiscard]] std::string address(const Host& host) const override {
     const auto at = addresses_.find(host);
     return at == addresses_.end() ? std::string() : at->second;
@@ -194,7 +194,7 @@ awaitable<Result<FirstLine>> StarterExec::begin(Host host, ExecStream& stream, s
   co_return fail(ErrorKind::kClosed, "given up");
 }
 
-awaitable<Result<std::unique_ptr<ExecStream>>> StarterExec::open(Host host, std::string script) {
+awaitable<Result<ExecStreamPtr>> StarterExec::open(Host host, std::string script) {
   if (!host.user.empty() || host.port != 0)
     co_return fail(ErrorKind::kInvalid, "{}: {} reaches a host by its name alone", host,
                    to_text(starter_.kind));
@@ -265,8 +265,7 @@ CommandBackend::CommandBackend(io::asio::any_io_executor executor, Starter start
           std::make_shared<Parts>(executor, std::move(starter), std::move(bundle), log, limits)) {}
 CommandBackend::~CommandBackend() = default;
 
-awaitable<Result<std::unique_ptr<io::ByteStream>>> CommandBackend::open(
-    Host host, std::vector<std::string> argv) {
+awaitable<Result<io::StreamPtr>> CommandBackend::open(Host host, std::vector<std::string> argv) {
   const auto parts = parts_;
   const StarterTraits traits = traits_of(parts->exec.starter());
   const bool starts = std::find(argv.begin(), argv.end(), "--start") != argv.end();

@@ -31,8 +31,7 @@ class CommandBackend final : public Backend {
                  std::vector<std::string> bundle, io::Log& log, CommandLimits limits = {});
   ~CommandBackend() override;
 
-  io::awaitable<Result<std::unique_ptr<io::ByteStream>>> open(
-      Host host, std::vector<std::string> argv) override;
+  io::awaitable<Result<io::StreamPtr>> open(Host host, std::vector<std::string> argv) override;
   /// The host's address by the resolver, once it has been reached; empty: the resolver knows none
   /// that other hosts could use.
   [[nodiscard]] std::string address(const Host& host) const override;

@@ -15,7 +15,7 @@ constexpr std::size_t kMaxNoise = std::size_t{64} << 10;
 
 class ProgramStream final : public CommandStream {
  public:
-  ProgramStream(std::unique_ptr<ExecStream> stream, std::string host, std::string program)
+  ProgramStream(ExecStreamPtr stream, std::string host, std::string program)
       : stream_(std::move(stream)), host_(std::move(host)), program_(std::move(program)) {}
 
   awaitable<Result<std::size_t>> read(std::span<char> into) override {
@@ -34,7 +34,7 @@ class ProgramStream final : public CommandStream {
   void finish_writing() override { stream_->finish_writing(); }
 
  private:
-  std::unique_ptr<ExecStream> stream_;
+  ExecStreamPtr stream_;
   std::string host_;
   std::string program_;
 };
@@ -42,7 +42,7 @@ class ProgramStream final : public CommandStream {
 /// A stream of which some was read already.
 class BegunStream final : public ExecStream {
  public:
-  BegunStream(std::unique_ptr<ExecStream> stream, std::string begun)
+  BegunStream(ExecStreamPtr stream, std::string begun)
       : stream_(std::move(stream)), begun_(std::move(begun)) {}
 
   awaitable<Result<std::size_t>> read(std::span<char> into) override {
@@ -63,7 +63,7 @@ class BegunStream final : public ExecStream {
   void kill_children() override { stream_->kill_children(); }
 
  private:
-  std::unique_ptr<ExecStream> stream_;
+  ExecStreamPtr stream_;
   std::string begun_;
 };
 
@@ -87,12 +87,12 @@ awaitable<Result<CommandResult>> talk(ExecStream& stream, std::string_view input
 
 }  // namespace
 
-std::unique_ptr<CommandStream> program_stream(std::unique_ptr<ExecStream> stream, const Host& host,
+std::unique_ptr<CommandStream> program_stream(ExecStreamPtr stream, const Host& host,
                                               std::string program) {
   return std::make_unique<ProgramStream>(std::move(stream), to_string(host), std::move(program));
 }
 
-std::unique_ptr<ExecStream> unread(std::unique_ptr<ExecStream> stream, std::string bytes) {
+ExecStreamPtr unread(ExecStreamPtr stream, std::string bytes) {
   if (bytes.empty()) return stream;
   return std::make_unique<BegunStream>(std::move(stream), std::move(bytes));
 }

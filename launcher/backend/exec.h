@@ -44,14 +44,14 @@ class ExecStream : public CommandStream {
   /// itself.
   virtual void kill_children() {}
 };
+using ExecStreamPtr = std::unique_ptr<ExecStream>;
 
 /// A way of running commands on hosts. One thread. Streams may outlive it.
 class Exec {
  public:
   virtual ~Exec() = default;
   /// Runs `script` by /bin/sh on the host. Errors name host and phase. Has deadlines of its own.
-  virtual io::awaitable<Result<std::unique_ptr<ExecStream>>> open(Host host,
-                                                                  std::string script) = 0;
+  virtual io::awaitable<Result<ExecStreamPtr>> open(Host host, std::string script) = 0;
   /// See Backend::address.
   [[nodiscard]] virtual std::string address(const Host& host) const = 0;
   /// See Backend::disconnect.
@@ -69,8 +69,8 @@ io::awaitable<Result<std::unique_ptr<CommandStream>>> start_command(Exec& exec, 
 
 /// A stream to `program`, which has started. Its failure is an error of read(), with the last of
 /// its stderr.
-[[nodiscard]] std::unique_ptr<CommandStream> program_stream(std::unique_ptr<ExecStream> stream,
-                                                            const Host& host, std::string program);
+[[nodiscard]] std::unique_ptr<CommandStream> program_stream(ExecStreamPtr stream, const Host& host,
+                                                            std::string program);
 
 /// A line of a command's output, and the bytes that were read behind it.
 struct FirstLine {
@@ -83,7 +83,6 @@ io::awaitable<Result<FirstLine>> read_answer(ExecStream& stream, std::string pre
                                              std::string who);
 
 /// The stream with these bytes before all others.
-[[nodiscard]] std::unique_ptr<ExecStream> unread(std::unique_ptr<ExecStream> stream,
-                                                 std::string bytes);
+[[nodiscard]] ExecStreamPtr unread(ExecStreamPtr stream, std::string bytes);
 
 }  // namespace dt::launcher

@@ -12,7 +12,7 @@ using io::awaitable;
 
 class LinesStream final : public io::ByteStream {
  public:
-  explicit LinesStream(std::unique_ptr<io::ByteStream> carrier) : carrier_(std::move(carrier)) {}
+  explicit LinesStream(io::StreamPtr carrier) : carrier_(std::move(carrier)) {}
 
   awaitable<Result<std::size_t>> read(std::span<char> into) override {
     while (taken_ == decoded_.size()) {
@@ -36,7 +36,7 @@ class LinesStream final : public io::ByteStream {
   void close() override { carrier_->close(); }
 
  private:
-  std::unique_ptr<io::ByteStream> carrier_;
+  io::StreamPtr carrier_;
   LineDecoder decoder_;
   std::string piece_ = std::string(kMostInLine, '\0');
   std::string decoded_;
@@ -46,7 +46,7 @@ class LinesStream final : public io::ByteStream {
 
 }  // namespace
 
-std::unique_ptr<io::ByteStream> lines_stream(std::unique_ptr<io::ByteStream> carrier) {
+io::StreamPtr lines_stream(io::StreamPtr carrier) {
   return std::make_unique<LinesStream>(std::move(carrier));
 }
 

@@ -8,6 +8,6 @@
 
 namespace dt::launcher {
 
-[[nodiscard]] std::unique_ptr<io::ByteStream> lines_stream(std::unique_ptr<io::ByteStream> carrier);
+[[nodiscard]] io::StreamPtr lines_stream(io::StreamPtr carrier);
 
 }  // namespace dt::launcher

@@ -8,7 +8,7 @@ namespace dt::launcher {
 
 using io::awaitable;
 
-awaitable<Result<std::unique_ptr<ExecStream>>> LocalExec::open(Host, std::string script) {
+awaitable<Result<ExecStreamPtr>> LocalExec::open(Host, std::string script) {
   ChildProgram shell;
   shell.path = kHostShell;
   shell.argv = {"sh", "-c", std::move(script)};
@@ -19,8 +19,7 @@ LocalBackend::LocalBackend(std::string program)
     : program_(program.empty() ? (io::program_folder() / "dtagent").string() : std::move(program)) {
 }
 
-awaitable<Result<std::unique_ptr<io::ByteStream>>> LocalBackend::open(
-    Host host, std::vector<std::string> argv) {
+awaitable<Result<io::StreamPtr>> LocalBackend::open(Host host, std::vector<std::string> argv) {
   ChildProgram program;
   program.path = program_;
   program.argv = std::move(argv);
@@ -29,7 +28,7 @@ awaitable<Result<std::unique_ptr<io::ByteStream>>> LocalBackend::open(
   const std::string name = program.argv.front();
   auto started = child_stream(co_await io::asio::this_coro::executor, program);
   if (!started) co_return tl::unexpected(started.error());
-  std::unique_ptr<io::ByteStream> stream = program_stream(std::move(*started), host, name);
+  io::StreamPtr stream = program_stream(std::move(*started), host, name);
   co_return stream;
 }
 

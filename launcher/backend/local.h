@@ -12,8 +12,7 @@ namespace dt::launcher {
 /// Runs scripts here, whatever the host is.
 class LocalExec final : public Exec {
  public:
-  boost::asio::awaitable<Result<std::unique_ptr<ExecStream>>> open(Host host,
-                                                                   std::string script) override;
+  io::awaitable<Result<ExecStreamPtr>> open(Host host, std::string script) override;
   [[nodiscard]] std::string address(const Host&) const override { return "127.0.0.1"; }
 };
 
@@ -24,8 +23,7 @@ class LocalBackend final : public Backend {
 
   /// Whatever `host` is, the command runs here. The stream of a command that failed ends with
   /// the command's error message.
-  boost::asio::awaitable<Result<std::unique_ptr<io::ByteStream>>> open(
-      Host host, std::vector<std::string> argv) override;
+  io::awaitable<Result<io::StreamPtr>> open(Host host, std::vector<std::string> argv) override;
   /// 127.0.0.1
   [[nodiscard]] std::string address(const Host&) const override { return "127.0.0.1"; }
   [[nodiscard]] Exec* exec(const Host&) override { return &exec_; }

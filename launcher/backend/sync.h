@@ -1,7 +1,6 @@
 /// `--sync-dst-dir`: the working folder on a host before anything starts there.
 #pragma once
 
-#include <boost/asio/awaitable.hpp>
 #include <memory>
 #include <string>
 
@@ -20,8 +19,7 @@ constexpr std::size_t kSyncs = 8;
 /// where the backend has a way for it and both ends have it, else by tar as a command of the
 /// backend's. Nothing is deleted there. The error names the host, with the end of the tool's
 /// output. A slow copy has no deadline; a silent one ends. `window`: of the copies at once.
-boost::asio::awaitable<Result<void>> sync_folder(Backend& backend,
-                                                 std::shared_ptr<io::Semaphore> window, Host host,
-                                                 std::string source, std::string destination);
+io::awaitable<Result<void>> sync_folder(Backend& backend, std::shared_ptr<io::Semaphore> window,
+                                        Host host, std::string source, std::string destination);
 
 }  // namespace dt::launcher

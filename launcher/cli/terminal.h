@@ -2,11 +2,11 @@
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
-#include <boost/asio/awaitable.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <string>
 #include <string_view>
 
+#include "io/awaitable.h"
 #include "io/log.h"
 
 namespace dt::launcher {
@@ -18,7 +18,7 @@ class Terminal {
 
   /// Writes everything; waits, without blocking the thread, while the reader is slow. False once
   /// the terminal is gone.
-  boost::asio::awaitable<bool> write(bool is_stderr, std::string bytes);
+  io::awaitable<bool> write(bool is_stderr, std::string bytes);
   /// A line of dtlaunch's own on stderr, dropped when it cannot be taken at once.
   void say(io::Level level, std::string_view text);
   [[nodiscard]] bool is_gone() const { return gone_; }

@@ -29,8 +29,7 @@ class WaysBackend final : public Backend {
   WaysBackend(io::asio::io_context& context, const io::JobSpec& spec, io::Log& log)
       : context_(context), spec_(spec), log_(log) {}
 
-  io::awaitable<Result<std::unique_ptr<io::ByteStream>>> open(
-      Host host, std::vector<std::string> argv) override {
+  io::awaitable<Result<io::StreamPtr>> open(Host host, std::vector<std::string> argv) override {
     auto opened = co_await of(host).open(host, std::move(argv));
     if (opened) co_return std::move(opened);
     // What a person has to know of the way when it fails.

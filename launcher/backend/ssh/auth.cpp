@@ -37,7 +37,7 @@ bool contains(const std::vector<std::string>& all, const std::string& one) {
 /// One login: the keys offered so far, and the notes for its error.
 class Login {
  public:
-  Login(std::shared_ptr<SshSession> session, AuthPlan plan, KeyStore& keys, io::ThreadPool& threads)
+  Login(SessionPtr session, AuthPlan plan, KeyStore& keys, io::ThreadPool& threads)
       : session_(std::move(session)), plan_(std::move(plan)), keys_(&keys), threads_(&threads) {}
 
   io::awaitable<Result<void>> run() {
@@ -205,7 +205,7 @@ class Login {
     }
   }
 
-  std::shared_ptr<SshSession> session_;
+  SessionPtr session_;
   AuthPlan plan_;
   KeyStore* keys_;
   io::ThreadPool* threads_;
@@ -256,8 +256,8 @@ Error refusal_error(const Refusal& refusal) {
 
 std::string certificate_beside(const std::string& key_file) { return key_file + "-cert.pub"; }
 
-io::awaitable<Result<void>> authenticate(std::shared_ptr<SshSession> session, AuthPlan plan,
-                                         KeyStore& keys, io::ThreadPool& threads) {
+io::awaitable<Result<void>> authenticate(SessionPtr session, AuthPlan plan, KeyStore& keys,
+                                         io::ThreadPool& threads) {
   Login login(std::move(session), std::move(plan), keys, threads);
   co_return co_await login.run();
 }

@@ -45,7 +45,7 @@ struct Refusal {
 /// Offers the key files first (the agent is not asked if one of them is accepted), then the agent's
 /// keys. The error lists what was tried and what could not be. The session's own deadline is the
 /// caller's.
-io::awaitable<Result<void>> authenticate(std::shared_ptr<SshSession> session, AuthPlan plan,
-                                         KeyStore& keys, io::ThreadPool& threads);
+io::awaitable<Result<void>> authenticate(SessionPtr session, AuthPlan plan, KeyStore& keys,
+                                         io::ThreadPool& threads);
 
 }  // namespace dt::launcher

@@ -34,7 +34,7 @@ Error proxy_error(const Target& target, const std::string& end, bool is_absent) 
 /// Closes a session that did not get as far as its login, also when the attempt is cancelled:
 /// a wait on its socket would keep it open.
 struct Unfinished {
-  std::shared_ptr<SshSession> session;
+  SessionPtr session;
   ~Unfinished() {
     if (session) session->close({ErrorKind::kClosed, "the connection was given up"});
   }
@@ -83,8 +83,7 @@ std::shared_ptr<io::Semaphore> Connector::permits_for(const Target& target, cons
   return permits;
 }
 
-awaitable<Result<std::shared_ptr<SshSession>>> Connector::connect_hop(Target hop,
-                                                                      JumpHosts::Path path) {
+awaitable<Result<SessionPtr>> Connector::connect_hop(Target hop, JumpHosts::Path path) {
   auto connected = co_await connect_at(std::move(hop), std::move(path));
   if (!connected) co_return tl::unexpected(connected.error());
   co_return std::move(connected->session);
@@ -142,7 +141,7 @@ awaitable<Result<Connection>> Connector::try_connect(const Target& target, const
   if (!dialed) co_return tl::unexpected(dialed.error());
   auto made = SshSession::make(executor_);
   if (!made) co_return tl::unexpected(phase_error(target, "connect", made.error()));
-  const std::shared_ptr<SshSession> session = std::move(*made);
+  const SessionPtr session = std::move(*made);
   Unfinished unfinished{session};
   const std::shared_ptr<ProxyCommand> proxy = dialed->proxy;
   session->keep(proxy);
@@ -174,8 +173,7 @@ awaitable<Result<Connection>> Connector::try_connect(const Target& target, const
   co_return std::move(connection);
 }
 
-awaitable<Result<void>> Connector::log_in(std::shared_ptr<SshSession> session,
-                                          const Target& target) {
+awaitable<Result<void>> Connector::log_in(SessionPtr session, const Target& target) {
   if (auto checked = host_keys_.check(*session, target); !checked)
     co_return tl::unexpected(phase_error(target, "host key", checked.error()));
   AuthPlan plan =

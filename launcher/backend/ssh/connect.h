@@ -20,7 +20,7 @@ namespace dt::launcher {
 
 /// A session, logged in.
 struct Connection {
-  std::shared_ptr<SshSession> session;
+  SessionPtr session;
   std::string address;  ///< The host's, as connected to; empty: by way of another machine.
 };
 
@@ -39,16 +39,16 @@ class Connector {
   /// Where a target's sshd is: at addresses, or behind a jump host. Neither: a ProxyCommand knows.
   struct Way {
     Endpoints endpoints;
-    std::shared_ptr<SshSession> carrier;
+    SessionPtr carrier;
   };
   io::awaitable<Result<Connection>> connect_at(Target target, JumpHosts::Path path);
-  io::awaitable<Result<std::shared_ptr<SshSession>>> connect_hop(Target hop, JumpHosts::Path path);
+  io::awaitable<Result<SessionPtr>> connect_hop(Target hop, JumpHosts::Path path);
   io::awaitable<Result<Way>> find_way(Target target, JumpHosts::Path path);
   io::awaitable<Result<Dialed>> dial_by(Way way, Target target);
   /// One try. `is_dropped`: the server hung up before its banner.
   io::awaitable<Result<Connection>> try_connect(const Target& target, const Way& way,
                                                 bool& is_dropped);
-  io::awaitable<Result<void>> log_in(std::shared_ptr<SshSession> session, const Target& target);
+  io::awaitable<Result<void>> log_in(SessionPtr session, const Target& target);
   /// Bounds the connections that are being made to one sshd, or by way of one.
   std::shared_ptr<io::Semaphore> permits_for(const Target& target, const Way& way);
 

@@ -21,13 +21,13 @@ constexpr auto kPause = 1s;
 /// A tunnel while it is being opened.
 struct Opening {
   explicit Opening(const asio::any_io_executor& executor) : done(executor) {}
-  std::optional<Result<std::unique_ptr<SshStream>>> result;
+  std::optional<Result<SshStreamPtr>> result;
   asio::steady_timer done;
 };
 
 /// Not cancelled when nobody waits any more: then the tunnel closes as soon as it is open.
-awaitable<void> open_tunnel(std::shared_ptr<SshSession> carrier, std::string host,
-                            std::uint16_t port, std::shared_ptr<Opening> opening) {
+awaitable<void> open_tunnel(SessionPtr carrier, std::string host, std::uint16_t port,
+                            std::shared_ptr<Opening> opening) {
   auto stream = co_await SshStream::tunnel(std::move(carrier), std::move(host), port);
   opening->result.emplace(std::move(stream));
   opening->done.cancel();
@@ -91,7 +91,7 @@ awaitable<Result<Target>> JumpHosts::last_hop(std::string jumps) {
   co_return std::move(*hop);
 }
 
-awaitable<Result<std::shared_ptr<SshSession>>> JumpHosts::session(Target target, Path path) {
+awaitable<Result<SessionPtr>> JumpHosts::session(Target target, Path path) {
   auto hop = co_await last_hop(target.config.proxy_jump);
   if (!hop) co_return tl::unexpected(phase_error(target, "jump host", hop.error()));
   auto found = co_await shared_session(std::move(*hop), std::move(path));
@@ -99,7 +99,7 @@ awaitable<Result<std::shared_ptr<SshSession>>> JumpHosts::session(Target target,
   co_return std::move(*found);
 }
 
-awaitable<Result<std::shared_ptr<SshSession>>> JumpHosts::shared_session(Target hop, Path path) {
+awaitable<Result<SessionPtr>> JumpHosts::shared_session(Target hop, Path path) {
   std::string key = fmt::format("{}@{}:{}|{}|{}", hop.user, hop.hostname, hop.port,
                                 hop.config.proxy_jump, hop.config.proxy_command);
   // It would wait for itself.
@@ -135,8 +135,7 @@ awaitable<Result<std::shared_ptr<SshSession>>> JumpHosts::shared_session(Target 
   co_return connected;
 }
 
-awaitable<Result<io::Fd>> JumpHosts::dial(std::shared_ptr<SshSession> carrier, Target target,
-                                          Duration limit) {
+awaitable<Result<io::Fd>> JumpHosts::dial(SessionPtr carrier, Target target, Duration limit) {
   auto opening = std::make_shared<Opening>(executor_);
   auto work = open_tunnel(carrier, target.hostname, target.port, opening);
   asio::co_spawn(executor_, std::move(work), [](std::exception_ptr) {});

@@ -23,24 +23,23 @@ class JumpHosts {
   /// The jump hosts that are being connected, each because the one before it is behind it.
   using Path = std::vector<std::string>;
   /// Makes a session.
-  using Connect = std::function<io::awaitable<Result<std::shared_ptr<SshSession>>>(Target, Path)>;
+  using Connect = std::function<io::awaitable<Result<SessionPtr>>(Target, Path)>;
 
   JumpHosts(io::asio::any_io_executor executor, io::SshOptions options, OnceLog& log,
             OpenSsh& openssh, Connect connect);
 
   /// The session of the last jump host before `target`, made by way of those before it. All who
   /// want it wait for one connection, and share its failure.
-  io::awaitable<Result<std::shared_ptr<SshSession>>> session(Target target, Path path);
+  io::awaitable<Result<SessionPtr>> session(Target target, Path path);
   /// A socket whose other end `carrier` connects with the target's sshd.
-  io::awaitable<Result<io::Fd>> dial(std::shared_ptr<SshSession> carrier, Target target,
-                                     Duration limit);
+  io::awaitable<Result<io::Fd>> dial(SessionPtr carrier, Target target, Duration limit);
 
  private:
   struct Shared {
     explicit Shared(const io::asio::any_io_executor& executor)
         : changed(executor, io::asio::steady_timer::time_point::max()) {}
     bool is_connecting = false;
-    std::shared_ptr<SshSession> session;
+    SessionPtr session;
     std::optional<Error> error;
     std::chrono::steady_clock::time_point failed_at;
     io::asio::steady_timer changed;
@@ -48,7 +47,7 @@ class JumpHosts {
 
   /// The last of a list of jump hosts, reached by way of the others.
   io::awaitable<Result<Target>> last_hop(std::string jumps);
-  io::awaitable<Result<std::shared_ptr<SshSession>>> shared_session(Target hop, Path path);
+  io::awaitable<Result<SessionPtr>> shared_session(Target hop, Path path);
 
   io::asio::any_io_executor executor_;
   Targets targets_;

@@ -64,7 +64,7 @@ awaitable<void> Pool::connect(Host host, SharedPtr shared) {
     log_->warn("the ssh-agent cannot be forwarded: SSH_AUTH_SOCK is not set");
 }
 
-awaitable<Result<std::unique_ptr<ExecStream>>> Pool::open(Host host, std::string script) {
+awaitable<Result<ExecStreamPtr>> Pool::open(Host host, std::string script) {
   const std::string command = login_command(script);
   // A session may die between two uses: then a new one, once.
   for (int deaths = 0;;) {
@@ -77,7 +77,7 @@ awaitable<Result<std::unique_ptr<ExecStream>>> Pool::open(Host host, std::string
                                            std::move(lease));
     if (stream) {
       shared.served = true;
-      std::unique_ptr<ExecStream> running = std::move(*stream);
+      ExecStreamPtr running = std::move(*stream);
       co_return std::move(running);
     }
     const bool died = !session->alive();

@@ -31,7 +31,7 @@ class Pool final : public Exec {
 
   /// On a session of the host that has room for it; connects a further one if none has. Where a
   /// session dies meanwhile, tries once more on another.
-  io::awaitable<Result<std::unique_ptr<ExecStream>>> open(Host host, std::string script) override;
+  io::awaitable<Result<ExecStreamPtr>> open(Host host, std::string script) override;
 
   /// The address that a session which is up was dialed at; empty: none is, or it is proxied.
   [[nodiscard]] std::string address(const Host& host) const override;

@@ -43,8 +43,8 @@ SshSession::SshSession(io::asio::any_io_executor executor)
       wake_(executor_, io::asio::steady_timer::time_point::max()),
       alive_timer_(executor_) {}
 
-Result<std::shared_ptr<SshSession>> SshSession::make(io::asio::any_io_executor executor) {
-  std::shared_ptr<SshSession> session(new SshSession(std::move(executor)));
+Result<SessionPtr> SshSession::make(io::asio::any_io_executor executor) {
+  SessionPtr session(new SshSession(std::move(executor)));
   if (session->raw() == nullptr) return fail(ErrorKind::kIo, "libssh: out of memory");
   ssh_set_blocking(session->raw(), 0);
   ssh_set_counters(session->raw(), &session->lib_->raw_bytes, &session->lib_->packet_bytes);
@@ -231,7 +231,7 @@ void SshSession::on_agent_channel(std::function<void(ssh_channel)> accept) {
   ssh_set_callbacks(lib_->session, &lib_->callbacks);
 }
 
-Watchdog::Watchdog(const std::shared_ptr<SshSession>& session, Duration limit, Error why)
+Watchdog::Watchdog(const SessionPtr& session, Duration limit, Error why)
     : armed_(std::make_shared<bool>(true)), timer_(session->executor(), limit) {
   timer_.async_wait([armed = armed_, weak = std::weak_ptr(session),
                      why = std::move(why)](const boost::system::error_code& ec) {

@@ -22,9 +22,12 @@ struct ssh_channel_struct;
 
 namespace dt::launcher {
 
+class SshSession;
+using SessionPtr = std::shared_ptr<SshSession>;
+
 class SshSession : public std::enable_shared_from_this<SshSession> {
  public:
-  [[nodiscard]] static Result<std::shared_ptr<SshSession>> make(io::asio::any_io_executor executor);
+  [[nodiscard]] static Result<SessionPtr> make(io::asio::any_io_executor executor);
   ~SshSession();
   SshSession(const SshSession&) = delete;
   SshSession& operator=(const SshSession&) = delete;
@@ -85,7 +88,7 @@ class SshSession : public std::enable_shared_from_this<SshSession> {
   /// Something that lives as long as the session (a ProxyCommand's process).
   void keep(std::shared_ptr<void> companion) { companion_ = std::move(companion); }
   /// A session that carries this one: it lives as long, and is named where its end was the reason.
-  void carried_by(std::shared_ptr<SshSession> carrier) { carrier_ = std::move(carrier); }
+  void carried_by(SessionPtr carrier) { carrier_ = std::move(carrier); }
 
  private:
   explicit SshSession(io::asio::any_io_executor executor);
@@ -108,7 +111,7 @@ class SshSession : public std::enable_shared_from_this<SshSession> {
   io::asio::steady_timer alive_timer_;
   std::set<io::asio::steady_timer*> timers_;
   std::shared_ptr<void> companion_;
-  std::shared_ptr<SshSession> carrier_;
+  SessionPtr carrier_;
   Duration alive_interval_{};
   int alive_count_max_ = 0;
   int alive_missed_ = 0;
@@ -127,7 +130,7 @@ class SshSession : public std::enable_shared_from_this<SshSession> {
 /// Closes the session with `why` unless destroyed in time: how waits on a session get a deadline.
 class Watchdog {
  public:
-  Watchdog(const std::shared_ptr<SshSession>& session, Duration limit, Error why);
+  Watchdog(const SessionPtr& session, Duration limit, Error why);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;

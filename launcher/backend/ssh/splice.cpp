@@ -19,7 +19,7 @@ io::awaitable<void> copy(io::ByteStream& from, io::ByteStream& to) {
   to.close();
 }
 
-io::awaitable<void> connect_and_splice(std::unique_ptr<SshStream> channel, std::string agent) {
+io::awaitable<void> connect_and_splice(SshStreamPtr channel, std::string agent) {
   io::UnixSocket socket(channel->session().executor());
   const io::asio::local::stream_protocol::endpoint endpoint(agent);
   auto [ec] = co_await socket.async_connect(endpoint, io::tok);
@@ -29,14 +29,14 @@ io::awaitable<void> connect_and_splice(std::unique_ptr<SshStream> channel, std::
 
 }  // namespace
 
-io::awaitable<void> splice(std::unique_ptr<SshStream> channel, io::UnixSocket socket) {
+io::awaitable<void> splice(SshStreamPtr channel, io::UnixSocket socket) {
   const auto local = io::unix_stream(std::move(socket));
   using namespace io::asio::experimental::awaitable_operators;
   auto both = copy(*channel, *local) && copy(*local, *channel);
   co_await std::move(both);
 }
 
-void forward_agent(const std::shared_ptr<SshSession>& session, std::string socket) {
+void forward_agent(const SessionPtr& session, std::string socket) {
   session->on_agent_channel(
       [weak = std::weak_ptr(session), socket = std::move(socket)](ssh_channel_struct* channel) {
         const auto live = weak.lock();

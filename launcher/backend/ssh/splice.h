@@ -12,11 +12,11 @@
 namespace dt::launcher {
 
 /// Returns when either side has ended; then both are closed.
-io::awaitable<void> splice(std::unique_ptr<SshStream> channel, io::UnixSocket socket);
+io::awaitable<void> splice(SshStreamPtr channel, io::UnixSocket socket);
 
 /// `-A`: programs on the host use the ssh-agent of this machine. Connects each channel that the
 /// host opens for it to the agent at `socket`. What is carried ends with its channel, at the latest
 /// with the session.
-void forward_agent(const std::shared_ptr<SshSession>& session, std::string socket);
+void forward_agent(const SessionPtr& session, std::string socket);
 
 }  // namespace dt::launcher

@@ -42,8 +42,7 @@ SshBackend::SshBackend(asio::any_io_executor executor, io::SshOptions options,
 
 SshBackend::~SshBackend() { parts_->pool.close_idle(); }
 
-awaitable<Result<std::unique_ptr<io::ByteStream>>> SshBackend::open(Host host,
-                                                                    std::vector<std::string> argv) {
+awaitable<Result<io::StreamPtr>> SshBackend::open(Host host, std::vector<std::string> argv) {
   const auto parts = parts_;
   co_return co_await parts->bring_up.open(host, argv);
 }

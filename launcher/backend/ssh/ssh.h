@@ -40,8 +40,7 @@ class SshBackend final : public Backend {
              std::vector<std::string> bundle, io::Log& log, SshLimits limits = {});
   ~SshBackend() override;
 
-  boost::asio::awaitable<Result<std::unique_ptr<io::ByteStream>>> open(
-      Host host, std::vector<std::string> argv) override;
+  io::awaitable<Result<io::StreamPtr>> open(Host host, std::vector<std::string> argv) override;
   [[nodiscard]] std::string address(const Host& host) const override;
   [[nodiscard]] std::string reach_command(const Host& host) const override;
   [[nodiscard]] Exec* exec(const Host&) override;

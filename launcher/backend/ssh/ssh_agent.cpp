@@ -142,9 +142,8 @@ io::awaitable<Result<std::vector<AgentIdentity>>> agent_identities(std::string s
   co_return std::move(identities);
 }
 
-io::awaitable<int> authenticate_by_agent(std::shared_ptr<SshSession> session,
-                                         std::string agent_socket, Duration deadline,
-                                         std::vector<AgentIdentity> identities,
+io::awaitable<int> authenticate_by_agent(SessionPtr session, std::string agent_socket,
+                                         Duration deadline, std::vector<AgentIdentity> identities,
                                          io::ThreadPool& threads, std::string& problem) {
   auto pair = io::make_socket_pair();
   if (!pair) {

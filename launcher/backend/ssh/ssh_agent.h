@@ -26,9 +26,8 @@ io::awaitable<Result<std::vector<AgentIdentity>>> agent_identities(std::string s
 
 /// Offers `identities` to the server: libssh's return code. `problem`: the agent's last failure to
 /// sign. libssh's agent code blocks, so it runs on one of `threads`.
-io::awaitable<int> authenticate_by_agent(std::shared_ptr<SshSession> session,
-                                         std::string agent_socket, Duration deadline,
-                                         std::vector<AgentIdentity> identities,
+io::awaitable<int> authenticate_by_agent(SessionPtr session, std::string agent_socket,
+                                         Duration deadline, std::vector<AgentIdentity> identities,
                                          io::ThreadPool& threads, std::string& problem);
 
 }  // namespace dt::launcher

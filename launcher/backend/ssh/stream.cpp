@@ -28,8 +28,7 @@ struct SshStream::Callbacks {
   ssh_channel_callbacks_struct table{};
 };
 
-SshStream::SshStream(std::shared_ptr<SshSession> session, ssh_channel channel,
-                     std::shared_ptr<void> lease)
+SshStream::SshStream(SessionPtr session, ssh_channel channel, std::shared_ptr<void> lease)
     : session_(std::move(session)),
       channel_(channel),
       lease_(std::move(lease)),
@@ -70,9 +69,9 @@ SshStream::~SshStream() {
   }
 }
 
-io::awaitable<Result<std::unique_ptr<SshStream>>> SshStream::exec(
-    std::shared_ptr<SshSession> session, std::string command, bool forward_agent, Duration deadline,
-    std::shared_ptr<void> lease) {
+io::awaitable<Result<SshStreamPtr>> SshStream::exec(SessionPtr session, std::string command,
+                                                    bool forward_agent, Duration deadline,
+                                                    std::shared_ptr<void> lease) {
   if (!session->alive()) co_return tl::unexpected(session->why());
   Error late{ErrorKind::kTimeout, "no answer to a command"};
   Watchdog watchdog(session, deadline, std::move(late));
@@ -94,8 +93,8 @@ io::awaitable<Result<std::unique_ptr<SshStream>>> SshStream::exec(
   co_return std::move(stream);
 }
 
-io::awaitable<Result<std::unique_ptr<SshStream>>> SshStream::tunnel(
-    std::shared_ptr<SshSession> session, std::string host, std::uint16_t port) {
+io::awaitable<Result<SshStreamPtr>> SshStream::tunnel(SessionPtr session, std::string host,
+                                                      std::uint16_t port) {
   if (!session->alive()) co_return tl::unexpected(session->why());
   ssh_channel channel = ssh_channel_new(session->raw());
   if (channel == nullptr) co_return fail(ErrorKind::kIo, "libssh: {}", session->last_error());

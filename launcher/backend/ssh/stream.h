@@ -12,21 +12,21 @@
 
 namespace dt::launcher {
 
+class SshStream;
+using SshStreamPtr = std::unique_ptr<SshStream>;
+
 class SshStream final : public ExecStream {
  public:
   /// Runs `command` by the user's login shell on the host. `lease` is kept as long as the stream.
-  static io::awaitable<Result<std::unique_ptr<SshStream>>> exec(std::shared_ptr<SshSession> session,
-                                                                std::string command,
-                                                                bool forward_agent,
-                                                                Duration deadline,
-                                                                std::shared_ptr<void> lease);
+  static io::awaitable<Result<SshStreamPtr>> exec(SessionPtr session, std::string command,
+                                                  bool forward_agent, Duration deadline,
+                                                  std::shared_ptr<void> lease);
   /// A connection that the server makes to a port. Must not be cancelled before it returns: a
   /// channel that is freed while it is being opened breaks libssh's session.
-  static io::awaitable<Result<std::unique_ptr<SshStream>>> tunnel(
-      std::shared_ptr<SshSession> session, std::string host, std::uint16_t port);
+  static io::awaitable<Result<SshStreamPtr>> tunnel(SessionPtr session, std::string host,
+                                                    std::uint16_t port);
   /// A channel the server opened.
-  SshStream(std::shared_ptr<SshSession> session, ssh_channel_struct* channel,
-            std::shared_ptr<void> lease);
+  SshStream(SessionPtr session, ssh_channel_struct* channel, std::shared_ptr<void> lease);
   ~SshStream() override;
 
   io::awaitable<Result<std::size_t>> read(std::span<char> into) override;
@@ -45,7 +45,7 @@ class SshStream final : public ExecStream {
                      int is_stderr, void* self);
   void pull();
 
-  std::shared_ptr<SshSession> session_;
+  SessionPtr session_;
   ssh_channel_struct* channel_ = nullptr;
   std::shared_ptr<void> lease_;
   struct Callbacks;
