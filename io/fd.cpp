@@ -24,6 +24,17 @@ bool write_all(int fd, std::string_view bytes) {
   return true;
 }
 
+bool read_rest(int fd, std::string& text, std::size_t most) {
+  char block[1 << 16];
+  while (text.size() < most) {
+    const ssize_t n = ::read(fd, block, sizeof block);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return n == 0;
+    text.append(block, static_cast<std::size_t>(n));
+  }
+  return true;
+}
+
 Result<Pipe> make_pipe() {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return tl::unexpected(errno_error(errno, "make a pipe"));

@@ -33,6 +33,9 @@ class Fd {
 
 /// Writes to a descriptor that may block. False, with errno: the other side is gone.
 bool write_all(int fd, std::string_view bytes);
+/// Appends what comes until the end, or until `text` has at least `most` bytes. False, with errno:
+/// a read failed.
+bool read_rest(int fd, std::string& text, std::size_t most = std::string::npos);
 
 struct Pipe {
   Fd read;

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <string_view>
 #include <utility>
@@ -35,13 +34,7 @@ std::string read_proc_file(const std::string& folder, const char* name) {
   const std::string path = folder + "/" + name;
   const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   std::string text;
-  if (!file) return text;
-  char buffer[16384];
-  while (text.size() < kMaxProcFile) {
-    const ssize_t n = ::read(file.get(), buffer, sizeof buffer);
-    if (n <= 0) break;
-    text.append(buffer, static_cast<std::size_t>(n));
-  }
+  if (file) read_rest(file.get(), text, kMaxProcFile);
   return text;
 }
 

@@ -18,14 +18,8 @@ Result<std::optional<std::string>> read_file_if_there(const std::string& path) {
   if (file && ::fstat(file.get(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode))
     return fail(ErrorKind::kIo, "read {}: it is no regular file", path);
   std::string text;
-  char block[1 << 16];
-  ssize_t n = file ? 1 : -1;
-  while (n > 0) {
-    n = ::read(file.get(), block, sizeof block);
-    if (n > 0) text.append(block, static_cast<std::size_t>(n));
-    if (n < 0 && errno == EINTR) n = 1;
-  }
-  if (n < 0) return tl::unexpected(errno_error(errno, "read " + path));
+  if (!file || !read_rest(file.get(), text))
+    return tl::unexpected(errno_error(errno, "read " + path));
   return std::optional(std::move(text));
 }
 

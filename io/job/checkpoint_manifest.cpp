@@ -1,7 +1,6 @@
 #include "io/job/checkpoint_manifest.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -116,14 +115,8 @@ Result<Manifest> read_manifest(const std::string& folder) {
   const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) return tl::unexpected(errno_error(errno, "open " + path));
   std::string text;
-  char buffer[4096];
-  while (text.size() <= kMaxManifest) {
-    const ssize_t n = ::read(fd.get(), buffer, sizeof buffer);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return tl::unexpected(errno_error(errno, "read " + path));
-    if (n == 0) break;
-    text.append(buffer, static_cast<std::size_t>(n));
-  }
+  if (!read_rest(fd.get(), text, kMaxManifest + 1))
+    return tl::unexpected(errno_error(errno, "read " + path));
   return manifest_from_json(text).map_error([&](const Error& e) { return e.at(path); });
 }
 

@@ -25,18 +25,10 @@ constexpr std::size_t kMostHostfile = std::size_t{16} << 20;
 
 Answer read_hostfile(const std::string& path) {
   const io::Fd file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-  if (!file) return {false, std::strerror(errno)};
-  std::string text(kMostHostfile + 1, '\0');
-  std::size_t have = 0;
-  while (have < text.size()) {
-    const ssize_t n = ::read(file.get(), text.data() + have, text.size() - have);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return {false, std::strerror(errno)};
-    if (n == 0) break;
-    have += static_cast<std::size_t>(n);
-  }
-  if (have > kMostHostfile) return {false, "it is larger than 16 MiB"};
-  text.resize(have);
+  std::string text;
+  if (!file || !io::read_rest(file.get(), text, kMostHostfile + 1))
+    return {false, std::strerror(errno)};
+  if (text.size() > kMostHostfile) return {false, "it is larger than 16 MiB"};
   return {true, std::move(text)};
 }
 
