@@ -45,6 +45,11 @@ struct SpawnPlan {
 
 }  // namespace
 
+std::optional<std::string> variable(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value ? std::optional<std::string>(value) : std::nullopt;
+}
+
 std::vector<char*> pointers(const std::vector<std::string>& words) {
   std::vector<char*> all;
   for (const std::string& word : words) all.push_back(const_cast<char*>(word.c_str()));
@@ -121,8 +126,7 @@ std::filesystem::path program_folder() {
 
 bool in_path(const std::string& program) {
   if (program.find('/') != std::string::npos) return ::access(program.c_str(), X_OK) == 0;
-  const char* path = std::getenv("PATH");
-  std::istringstream folders(path != nullptr ? path : "/usr/bin:/bin");
+  std::istringstream folders(variable("PATH").value_or("/usr/bin:/bin"));
   for (std::string folder; std::getline(folders, folder, ':');)
     if (::access((folder + "/" + program).c_str(), X_OK) == 0) return true;
   return false;

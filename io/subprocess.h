@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,6 +21,9 @@ enum class ProcessGroup { kOurs, kOwn, kOwnSession };
 
 /// Which of this process's variables a program does not get, by their names; null: it gets all.
 using Without = std::function<bool(std::string_view)>;
+
+/// A variable of this process; nothing: it is not set.
+[[nodiscard]] std::optional<std::string> variable(const std::string& name);
 
 /// As execve() takes words. As old as they are.
 [[nodiscard]] std::vector<char*> pointers(const std::vector<std::string>& words);

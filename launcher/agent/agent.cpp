@@ -11,7 +11,6 @@
 #include <boost/asio/signal_set.hpp>
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
 
 #include "core/base/number.h"
@@ -21,6 +20,7 @@
 #include "io/notice_signals.h"
 #include "io/nvml.h"
 #include "io/process_tree.h"
+#include "io/subprocess.h"
 #include "io/task_group.h"
 #include "launcher/agent/agent_listener.h"
 #include "launcher/agent/child.h"
@@ -57,11 +57,6 @@ constexpr auto kFarewellDeadline = 2s;
 /// How long an agent that ends waits for a supervisor that takes no output: less than that waits
 /// for the agent.
 constexpr auto kOutputDeadline = 8s;
-
-std::optional<std::string> environment_variable(const std::string& name) {
-  const char* value = std::getenv(name.c_str());
-  return value ? std::optional<std::string>(value) : std::nullopt;
-}
 
 std::optional<std::string> value_of(const StartProcess& message, std::string_view name) {
   const auto is_it = [name](const auto& variable) { return variable.first == name; };
@@ -360,7 +355,7 @@ class Agent {
   /// Adds the process's GPUs, of those that this one sees and the job may use.
   Result<void> deal(StartProcess& message) {
     auto numbers = chosen_gpus(value_of(message, kHostGpus).value_or(""),
-                               environment_variable(kVisibleGpus), gpus_.gpus());
+                               io::variable(kVisibleGpus), gpus_.gpus());
     if (!numbers) return tl::unexpected(numbers.error());
     const auto number = [&message](const char* name) {
       return parse_number<std::uint32_t>(value_of(message, name).value_or("")).value_or(0);
@@ -600,7 +595,7 @@ class Agent {
   bool has_moved_ = false;  ///< The files are where the guard does not remove them.
   ProcessDefaults defaults_;
   std::uint64_t incarnation_;
-  const std::optional<std::string> sge_folder_ = sge_job_folder(environment_variable);
+  const std::optional<std::string> sge_folder_ = sge_job_folder(io::variable);
   io::FdLog log_{STDERR_FILENO};
   io::TaskGroup tasks_{executor_};
   GuardKeeper guard_;

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <map>
@@ -18,6 +17,7 @@
 #include "io/job/spec.h"
 #include "io/process_state.h"
 #include "io/process_tree.h"
+#include "io/subprocess.h"
 #include "launcher/agent/carry.h"
 #include "launcher/agent/job_traces.h"
 #include "launcher/agent/programs.h"
@@ -172,10 +172,9 @@ class Cleaning {
 
   /// See backend/bundle.h for the folders that may have some.
   void remove_bundles() const {
-    const char* cache = std::getenv("XDG_CACHE_HOME");
     std::set<std::string> roots = {io::home_dir() + "/.cache/dtlaunch", io::shared_state_home(),
                                    fmt::format("/tmp/dtlaunch-{}", ::geteuid())};
-    if (cache != nullptr) roots.insert(cache + std::string("/dtlaunch"));
+    if (const auto cache = io::variable("XDG_CACHE_HOME")) roots.insert(*cache + "/dtlaunch");
     for (const std::string& root : roots) remove_bundles_in(root);
   }
 

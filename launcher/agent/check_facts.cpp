@@ -74,10 +74,8 @@ std::string resolve(const AskCommand& question) {
     std::string path = from_cwd(question.word);
     return runs(path) ? path : std::string();
   }
-  const char* own = std::getenv("PATH");
-  std::string folders = !question.path.empty() ? question.path
-                        : own != nullptr       ? std::string(own)
-                                               : "/usr/local/bin:/usr/bin:/bin";
+  const std::string own = io::variable("PATH").value_or("/usr/local/bin:/usr/bin:/bin");
+  std::string folders = question.path.empty() ? own : question.path;
   folders += ":" + io::program_folder().string();  // as a worker's PATH ends
   if (!question.first.empty()) folders = question.first + ":" + folders;
   std::istringstream all(folders);

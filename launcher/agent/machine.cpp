@@ -9,12 +9,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <sstream>
 
 #include "io/fd.h"
+#include "io/subprocess.h"
 #include "launcher/agent/cgroup.h"
 
 namespace dt::launcher {
@@ -99,11 +99,8 @@ std::string interface_address(const std::vector<InterfaceAddress>& all) {
 /// SSH_CONNECTION is "client port server port"; sshd set it if the server's address is one of ours
 /// (a scheduler may have copied it from another machine). 127.0.0.0/8 is all ours.
 std::string ssh_address(const std::vector<InterfaceAddress>& all) {
-  const char* connection = std::getenv("SSH_CONNECTION");
-  std::istringstream words(connection != nullptr ? connection : "");
-  std::string client;
-  std::string port;
-  std::string server;
+  std::istringstream words(io::variable("SSH_CONNECTION").value_or(""));
+  std::string client, port, server;
   words >> client >> port >> server;
   const bool is_ours =
       server.starts_with("127.") ||

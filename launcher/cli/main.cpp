@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <iterator>
 #include <random>
@@ -49,14 +48,10 @@ namespace dt::launcher {
 namespace {
 
 namespace fs = std::filesystem;
+using io::variable;
 
 /// Longest time from a supervisor's report of the job's end to its exit.
 constexpr std::chrono::seconds kLastWord{20};
-
-std::optional<std::string> variable(const std::string& name) {
-  const char* value = std::getenv(name.c_str());
-  return value ? std::optional<std::string>(value) : std::nullopt;
-}
 
 /// The folder as the user came there, which other hosts may know only by that name.
 Result<std::string> present_folder() {
@@ -396,11 +391,11 @@ std::optional<int> stop_last(const io::JobSpec& spec) {
 
 /// Asks Slurm for another allocation for this batch job.
 void requeue() {
-  const char* job = std::getenv("SLURM_JOB_ID");
-  if (job == nullptr) return;
-  const Answer answer = ask_scheduler("scontrol", {"requeue", job});
-  print_line(answer.is_there ? fmt::format("Slurm job {} is queued again", job)
-                             : fmt::format("scontrol requeue {} failed: {}", job, answer.text));
+  const auto job = variable("SLURM_JOB_ID");
+  if (!job) return;
+  const Answer answer = ask_scheduler("scontrol", {"requeue", *job});
+  print_line(answer.is_there ? fmt::format("Slurm job {} is queued again", *job)
+                             : fmt::format("scontrol requeue {} failed: {}", *job, answer.text));
 }
 
 /// Where the default is fewer servers than hosts.

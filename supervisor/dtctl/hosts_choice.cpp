@@ -1,11 +1,11 @@
 #include "supervisor/dtctl/hosts_choice.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <set>
 
 #include "io/job/job_flags.h"
+#include "io/subprocess.h"
 #include "launcher/last_job.h"
 #include "launcher/placement/allocation_probe.h"
 #include "launcher/placement/hosts_file.h"
@@ -14,11 +14,6 @@
 
 namespace dt::supervisor {
 namespace {
-
-std::optional<std::string> variable(const std::string& name) {
-  const char* value = std::getenv(name.c_str());
-  return value ? std::optional<std::string>(value) : std::nullopt;
-}
 
 io::Words launchers() {
   io::Words names;
@@ -43,7 +38,7 @@ Result<launcher::Placement> placement_of(const HostsChoice& choice,
                                          const std::vector<HostLine>& named) {
   const bool is_by_words = choice.hostfile.empty() && !choice.words.empty();
   return launcher::find_placement({choice.launcher, is_by_words ? "-w" : choice.hostfile, named},
-                                  launcher::surroundings(variable));
+                                  launcher::surroundings(io::variable));
 }
 
 /// What a launcher needs and is not there, before a host is tried.

@@ -9,7 +9,6 @@
 #include <array>
 #include <cerrno>
 #include <climits>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -17,6 +16,7 @@
 #include <sstream>
 
 #include "core/base/number.h"
+#include "io/subprocess.h"
 
 namespace dt::launcher {
 namespace {
@@ -232,10 +232,7 @@ class Reader {
     std::string& agent = config.identity_agent;
     agent = is_answer_ ? agent_.text : path(agent_, tokens);
     if (agent == "SSH_AUTH_SOCK") agent.clear();
-    if (agent.starts_with('$')) {
-      const char* value = std::getenv(agent.c_str() + 1);
-      agent = value != nullptr ? value : "none";
-    }
+    if (agent.starts_with('$')) agent = io::variable(agent.substr(1)).value_or("none");
     return std::move(config_);
   }
 

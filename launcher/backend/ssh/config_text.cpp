@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstdlib>
 #include <sstream>
 
 #include "io/job/spec.h"
+#include "io/subprocess.h"
 
 namespace dt::launcher {
 namespace {
@@ -111,9 +111,9 @@ Result<std::string> expand_variables(std::string_view text) {
     const std::size_t end = text.find('}', begin);
     if (end == std::string_view::npos) return fail(ErrorKind::kInvalid, "a ${{ without its }}");
     const std::string name(text.substr(begin + 2, end - begin - 2));
-    const char* value = std::getenv(name.c_str());
-    if (value == nullptr) return fail(ErrorKind::kInvalid, "the variable {} is not set", name);
-    out += value;
+    const auto value = io::variable(name);
+    if (!value) return fail(ErrorKind::kInvalid, "the variable {} is not set", name);
+    out += *value;
     at = end + 1;
   }
   return out;

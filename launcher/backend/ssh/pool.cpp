@@ -1,8 +1,7 @@
 #include "launcher/backend/ssh/pool.h"
 
-#include <cstdlib>
-
 #include "io/at_end.h"
+#include "io/subprocess.h"
 #include "launcher/backend/bundle.h"
 #include "launcher/backend/ssh/splice.h"
 
@@ -56,10 +55,10 @@ awaitable<void> Pool::connect(Host host, SharedPtr shared) {
   }
   shared->connection = std::move(*connected);
   if (!targets_->options().forward_agent && !target->config.forward_agent) co_return;
-  const char* agent = std::getenv("SSH_AUTH_SOCK");
-  shared->forwards_agent = agent != nullptr;
-  if (agent != nullptr)
-    forward_agent(shared->connection.session, agent);
+  const auto agent = io::variable("SSH_AUTH_SOCK");
+  shared->forwards_agent = agent.has_value();
+  if (agent)
+    forward_agent(shared->connection.session, *agent);
   else
     log_->warn("the ssh-agent cannot be forwarded: SSH_AUTH_SOCK is not set");
 }

@@ -3,9 +3,9 @@
 #include <libssh/libssh.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <limits>
 
+#include "io/subprocess.h"
 #include "launcher/backend/ssh/session.h"
 #include "launcher/shell_word.h"
 
@@ -182,12 +182,9 @@ AuthPlan Targets::auth_plan(const Target& target, Duration agent_deadline) const
     for (const std::string& file : plan.identity_files)
       plan.certificate_files.push_back(certificate_beside(file));
   plan.identities_only = target.config.identities_only;
-  if (target.config.identity_agent.empty()) {
-    const char* socket = std::getenv("SSH_AUTH_SOCK");
-    if (socket != nullptr) plan.agent_socket = socket;
-  } else if (target.config.identity_agent != "none") {
-    plan.agent_socket = target.config.identity_agent;
-  }
+  const std::string& agent = target.config.identity_agent;
+  if (agent != "none")
+    plan.agent_socket = agent.empty() ? io::variable("SSH_AUTH_SOCK").value_or("") : agent;
   return plan;
 }
 
