@@ -1,7 +1,5 @@
 #include "launcher/agent/check_network.h"
 
-#include <arpa/inet.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -10,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/asio/ip/tcp.hpp>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -23,6 +22,7 @@ namespace dt::launcher {
 namespace {
 
 using namespace preflight;
+using boost::asio::ip::tcp;
 using Clock = std::chrono::steady_clock;
 using Ms = std::chrono::milliseconds;
 
@@ -42,26 +42,10 @@ struct SinkCount {
   std::uint64_t ns = 0;
 };
 
-struct DialAddress {
-  sockaddr_storage storage{};
-  socklen_t size = 0;
-};
-
-std::optional<DialAddress> to_address(const std::string& text, std::uint16_t port) {
-  DialAddress address;
-  auto* four = reinterpret_cast<sockaddr_in*>(&address.storage);
-  auto* six = reinterpret_cast<sockaddr_in6*>(&address.storage);
-  if (::inet_pton(AF_INET, text.c_str(), &four->sin_addr) == 1) {
-    four->sin_family = AF_INET;
-    four->sin_port = htons(port);
-    address.size = sizeof *four;
-    return address;
-  }
-  if (::inet_pton(AF_INET6, text.c_str(), &six->sin6_addr) != 1) return std::nullopt;
-  six->sin6_family = AF_INET6;
-  six->sin6_port = htons(port);
-  address.size = sizeof *six;
-  return address;
+std::optional<tcp::endpoint> to_address(const std::string& text, std::uint16_t port) {
+  boost::system::error_code ec;
+  const auto address = boost::asio::ip::make_address(text, ec);
+  return ec ? std::nullopt : std::optional(tcp::endpoint(address, port));
 }
 
 bool wait_for(int fd, short events, Clock::time_point deadline) {
@@ -148,18 +132,12 @@ io::Fd begin_dial(const Place& place, std::string& why_not) {
     why_not = fmt::format("{} is no address", place.address);
     return {};
   }
-  io::Fd fd(::socket(address->storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) {
-    why_not = text_of(errno);
-    return {};
-  }
-  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address->storage), address->size) !=
-          0 &&
-      errno != EINPROGRESS) {
-    why_not = text_of(errno);
-    return {};
-  }
-  return fd;
+  const int family = address->protocol().family();
+  io::Fd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const auto size = static_cast<socklen_t>(address->size());
+  if (fd && (::connect(fd.get(), address->data(), size) == 0 || errno == EINPROGRESS)) return fd;
+  why_not = text_of(errno);
+  return {};
 }
 
 /// What is wrong with the connection, at whose other end a listener sends `word`; empty: nothing.
@@ -241,20 +219,17 @@ Listening listen_for_check(const AskListen& question) {
       said.why = fmt::format("{} is no address", said.address);
       return said;
     }
-    io::Fd fd(::socket(address->storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    io::Fd fd(::socket(address->protocol().family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
     const int on = 1;
     ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    auto* generic = reinterpret_cast<sockaddr*>(&address->storage);
-    if (::bind(fd.get(), generic, address->size) != 0 || ::listen(fd.get(), SOMAXCONN) != 0 ||
-        ::getsockname(fd.get(), generic, &address->size) != 0) {
+    auto size = static_cast<socklen_t>(address->size());
+    if (::bind(fd.get(), address->data(), size) != 0 || ::listen(fd.get(), SOMAXCONN) != 0 ||
+        ::getsockname(fd.get(), address->data(), &size) != 0) {
       said.why =
           fmt::format("it cannot listen at {} port {}: {}", said.address, port, text_of(errno));
       return said;
     }
-    const bool is_four = address->storage.ss_family == AF_INET;
-    said.ports.push_back(
-        ntohs(is_four ? reinterpret_cast<const sockaddr_in*>(&address->storage)->sin_port
-                      : reinterpret_cast<const sockaddr_in6*>(&address->storage)->sin6_port));
+    said.ports.push_back(address->port());
     std::thread([listener = std::move(fd), word = question.word] {
       serve(listener.get(), word);
     }).detach();
