@@ -185,7 +185,7 @@ Flags visible(const Flags& flags) {
     const auto same = [&](const FlagGroup& one) {
       return std::string_view(one.title) == group.title;
     };
-    const auto found = std::find_if(all.begin(), all.end(), same);
+    const auto found = std::ranges::find_if(all, same);
     if (found == all.end())
       all.push_back(group);
     else

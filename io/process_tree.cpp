@@ -124,7 +124,7 @@ std::vector<Found> look_below(pid_t root, const std::vector<pid_t>& spared) {
     const pid_t parent = open.back();
     open.pop_back();
     for (const pid_t pid : children.of(parent)) {
-      if (pid == root || std::find(spared.begin(), spared.end(), pid) != spared.end()) continue;
+      if (pid == root || std::ranges::count(spared, pid) > 0) continue;
       open.push_back(pid);
       // The handle first: if the kernel reuses the pid after this, the handle still refers to the
       // old process.

@@ -90,7 +90,7 @@ std::vector<Host> added_lines(const std::vector<HostSlots>& accepted,
                               const std::vector<Host>& base) {
   std::vector<Host> lines;
   for (const HostSlots& s : accepted) {
-    const auto there = static_cast<std::uint32_t>(std::count(base.begin(), base.end(), s.host));
+    const auto there = static_cast<std::uint32_t>(std::ranges::count(base, s.host));
     if (s.slots > there) lines.insert(lines.end(), s.slots - there, s.host);
   }
   return lines;

@@ -59,7 +59,7 @@ class Cleaning {
   using Traces = std::map<std::string, JobTraces>;
 
   static bool has(const io::Words& words, const std::string& job) {
-    return std::find(words.begin(), words.end(), job) != words.end();
+    return std::ranges::count(words, job) > 0;
   }
   bool is_wanted(const std::string& job) const {
     return !has(options_.spare, job) && (options_.jobs.empty() || has(options_.jobs, job));
@@ -83,8 +83,8 @@ class Cleaning {
   }
 
   static bool has_processes(const Traces& found) {
-    return std::any_of(found.begin(), found.end(),
-                       [](const auto& one) { return !one.second.processes.empty(); });
+    return std::ranges::any_of(found,
+                               [](const auto& one) { return !one.second.processes.empty(); });
   }
 
   /// Agents obey TERM by ending their processes; guards end after them.

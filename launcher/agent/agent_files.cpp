@@ -159,10 +159,8 @@ std::vector<AgentFiles> agent_files_anywhere(const std::string& job, const std::
                                              const AgentFiles& own, const std::string& socket) {
   std::vector<AgentFiles> all;
   const auto add = [&all](AgentFiles files) {
-    const bool is_there = std::any_of(all.begin(), all.end(), [&files](const AgentFiles& other) {
-      return other.socket == files.socket;
-    });
-    if (!is_there) all.push_back(std::move(files));
+    if (std::ranges::count(all, files.socket, &AgentFiles::socket) == 0)
+      all.push_back(std::move(files));
   };
   constexpr std::string_view kSuffix = ".sock";
   if (socket.starts_with('/') && socket.ends_with(kSuffix) &&
@@ -181,8 +179,7 @@ std::optional<io::Fd> connect_to_agent(const std::vector<AgentFiles>& all) {
 }
 
 bool is_any_held(const std::vector<AgentFiles>& all) {
-  return std::any_of(all.begin(), all.end(),
-                     [](const AgentFiles& files) { return is_held(files.lock); });
+  return std::ranges::any_of(all, [](const AgentFiles& files) { return is_held(files.lock); });
 }
 
 }  // namespace dt::launcher

@@ -107,11 +107,9 @@ bool is_cleaner(const std::vector<std::string>& words) {
 
 /// The job of `dtagent --attach --job JOB`. One that stays with its agent outlives the connection.
 std::string bridged_job(const std::vector<std::string>& words) {
-  const auto has = [&words](const char* word) {
-    return std::find(words.begin(), words.end(), word) != words.end();
-  };
+  const auto has = [&words](const char* word) { return std::ranges::count(words, word) > 0; };
   if (!has("--attach") || has("--stay")) return {};
-  const auto job = std::find(words.begin(), words.end(), "--job");
+  const auto job = std::ranges::find(words, "--job");
   if (job == words.end() || job + 1 == words.end()) return {};
   return is_job_name(*(job + 1)) ? *(job + 1) : std::string();
 }
@@ -234,13 +232,12 @@ std::map<std::string, JobTraces> find_job_traces(
 
 bool is_file_used(const std::string& path) {
   const auto pids = my_processes();
-  return std::any_of(pids.begin(), pids.end(),
-                     [&path](pid_t pid) { return files_of(pid).contains(path); });
+  return std::ranges::any_of(pids, [&path](pid_t pid) { return files_of(pid).contains(path); });
 }
 
 bool runs_from(const std::string& folder) {
   const auto pids = my_processes();
-  return std::any_of(pids.begin(), pids.end(), [&folder](pid_t pid) {
+  return std::ranges::any_of(pids, [&folder](pid_t pid) {
     std::error_code ec;
     return fs::read_symlink(folder_of(pid) + "/exe", ec).string().starts_with(folder + "/");
   });

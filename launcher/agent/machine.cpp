@@ -103,8 +103,7 @@ std::string ssh_address(const std::vector<InterfaceAddress>& all) {
   std::string client, port, server;
   words >> client >> port >> server;
   const bool is_ours =
-      server.starts_with("127.") ||
-      std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.text == server; });
+      server.starts_with("127.") || std::ranges::count(all, server, &InterfaceAddress::text) > 0;
   return is_ours ? server : std::string();
 }
 

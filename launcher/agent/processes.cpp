@@ -41,22 +41,21 @@ const ExitStatus* Processes::acknowledged(ProcessId id) const {
 }
 
 bool Processes::owns(pid_t pid) const {
-  return std::any_of(begin(), end(), [pid](const auto& one) {
+  return std::ranges::any_of(all_, [pid](const auto& one) {
     return one.second->pid() == pid && !one.second->is_reaped();
   });
 }
 
 bool Processes::all_reaped() const {
-  return std::none_of(begin(), end(), [](const auto& one) { return one.second->has_pid(); });
+  return std::ranges::none_of(all_, [](const auto& one) { return one.second->has_pid(); });
 }
 
 bool Processes::all_ended() const {
-  return std::all_of(begin(), end(),
-                     [](const auto& one) { return one.second->exit().has_value(); });
+  return std::ranges::all_of(all_, [](const auto& one) { return one.second->exit().has_value(); });
 }
 
 bool Processes::all_sent() const {
-  return std::all_of(begin(), end(), [](const auto& one) {
+  return std::ranges::all_of(all_, [](const auto& one) {
     return one.second->output.spool.empty() && one.second->exit_sent;
   });
 }

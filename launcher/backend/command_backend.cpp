@@ -139,7 +139,7 @@ awaitable<Result<void>> StarterExec::check_program() {
 awaitable<Result<Starter>> StarterExec::starter_of(Host host) {
   Starter starter = starter_;
   const auto& own = starter_.nodes;
-  const bool is_own = std::find(own.begin(), own.end(), host.name) != own.end();
+  const bool is_own = std::ranges::count(own, host.name) > 0;
   if (starter_.kind != StarterKind::kSlurm || starter_.holders_of.empty() || is_own)
     co_return std::move(starter);
   const auto called = std::chrono::steady_clock::now();
@@ -268,7 +268,7 @@ CommandBackend::~CommandBackend() = default;
 awaitable<Result<io::StreamPtr>> CommandBackend::open(Host host, std::vector<std::string> argv) {
   const auto parts = parts_;
   const StarterTraits traits = traits_of(parts->exec.starter());
-  const bool starts = std::find(argv.begin(), argv.end(), "--start") != argv.end();
+  const bool starts = std::ranges::count(argv, "--start") > 0;
   if (traits.passes_lines) argv.emplace_back("--lines");
   if (traits.ends_daemons && starts) argv.emplace_back("--stay");
   if (traits.fails_with_command) argv.emplace_back("--aside");

@@ -112,7 +112,7 @@ std::vector<std::uint16_t> Check::ports_of(const Host& host) const {
   if (plan_.is_of_newcomers)
     return std::vector<std::uint16_t>(plan_.peers.empty() ? 0 : 1, std::uint16_t{0});
   std::vector<std::uint16_t> ports;
-  const auto servers = std::count(spec_.servers.begin(), spec_.servers.end(), host);
+  const auto servers = std::ranges::count(spec_.servers, host);
   for (std::uint16_t k = 0; k < servers && (k == 0 || spec_.data.server_port != 0); ++k)
     ports.push_back(
         static_cast<std::uint16_t>(spec_.data.server_port == 0 ? 0 : spec_.data.server_port + k));

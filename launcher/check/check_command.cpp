@@ -34,7 +34,7 @@ CheckPlan plan_of(const CheckRequest& request) {
 Result<void> write_good(const CheckRequest& request, const Verdict& verdict) {
   std::ofstream file(request.write_good, std::ios::trunc);
   for (const HostLine& line : request.lines) {
-    const auto at = std::find(verdict.hosts.begin(), verdict.hosts.end(), line.host);
+    const auto at = std::ranges::find(verdict.hosts, line.host);
     if (at == verdict.hosts.end() ||
         verdict.has_failed(static_cast<std::size_t>(at - verdict.hosts.begin())))
       continue;

@@ -234,7 +234,7 @@ bool is_variable_name(std::string_view name) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '%';
   };
   return !name.empty() && std::isdigit(static_cast<unsigned char>(name.front())) == 0 &&
-         std::all_of(name.begin(), name.end(), good);
+         std::ranges::all_of(name, good);
 }
 
 std::vector<std::pair<std::string, std::string>> variables(Mistake& mistake, const char* option,
@@ -506,8 +506,7 @@ Result<io::JobSpec> plan(const Options& options, const Placement& placement) {
   std::vector<Host> base;  // hosts that got a base worker
   for (const auto& host : sum_slots(lines)) {
     spec.known_hosts.push_back(host.host);
-    if (std::find(spec.workers.begin(), spec.workers.end(), host.host) != spec.workers.end())
-      base.push_back(host.host);
+    if (std::ranges::count(spec.workers, host.host) > 0) base.push_back(host.host);
   }
   for (const Host& host : spec.known_hosts)
     if (knows_names_only(io::way_to(spec, host)) && (!host.user.empty() || host.port != 0))

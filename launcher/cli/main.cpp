@@ -466,7 +466,7 @@ CheckOutcome check(const Options& options, const Planned& job) {
   request.lines = job.lines;
   const auto is_idle = [&job](const HostLine& line) {
     const auto& workers = job.spec.workers;
-    return std::find(workers.begin(), workers.end(), line.host) == workers.end();
+    return std::ranges::count(workers, line.host) == 0;
   };
   if (request.is_before_launch) std::erase_if(request.lines, is_idle);
   return run_check(job.spec, request);

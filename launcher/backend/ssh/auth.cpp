@@ -31,7 +31,7 @@ SshKey public_key(std::string_view blob) {
 }
 
 bool contains(const std::vector<std::string>& all, const std::string& one) {
-  return std::find(all.begin(), all.end(), one) != all.end();
+  return std::ranges::count(all, one) > 0;
 }
 
 /// One login: the keys offered so far, and the notes for its error.
@@ -193,9 +193,7 @@ class Login {
     }
     for (const std::string& path : plan_.certificate_files) {
       const KeyStore::Certificate& certificate = keys_->certificate(path);
-      const bool is_beside =
-          std::any_of(plan_.identity_files.begin(), plan_.identity_files.end(),
-                      [&](const std::string& file) { return certificate_beside(file) == path; });
+      const bool is_beside = std::ranges::count(plan_.identity_files, path, certificate_beside) > 0;
       if (!certificate.exists && !is_beside) refusal_.unusable.push_back(path + " does not exist");
       if (!certificate.problem.empty())
         refusal_.unusable.push_back(fmt::format("{} {}", path, certificate.problem));

@@ -192,14 +192,15 @@ class Reader {
 
   /// Lines as `ssh -G` prints them.
   void take_answer(const std::string& text, const std::string& defaults) {
-    const std::set<std::string> usual = lines_of(defaults);
-    const bool usual_identities = identities_of(text) == identities_of(defaults);
+    constexpr std::string_view kIdentity = "identityfile ";
+    const auto usual = lines_of(defaults);
+    const bool usual_identities = lines_of(text, kIdentity) == lines_of(defaults, kIdentity);
     is_answer_ = true;
-    std::istringstream in(text);
-    for (std::string one; std::getline(in, one);) {
+    for (const std::string& one : lines_of(text)) {
       const bool is_own = one.starts_with("hostname ") || one.starts_with("user ");
-      const bool is_usual =
-          one.starts_with("identityfile ") ? usual_identities : !is_own && usual.contains(one);
+      const bool is_usual = one.starts_with(kIdentity)
+                                ? usual_identities
+                                : !is_own && std::ranges::count(usual, one) > 0;
       const std::size_t end = std::min(one.find(' '), one.size());
       Line line{"ssh -G", one.substr(0, end), one.substr(std::min(end + 1, one.size())), {}, {}};
       std::istringstream words(line.rest);
@@ -264,8 +265,7 @@ class Reader {
   }
 
   bool is_host(const Line& line) {
-    const bool has_empty =
-        std::any_of(line.words.begin(), line.words.end(), [](const auto& w) { return w.empty(); });
+    const bool has_empty = std::ranges::any_of(line.words, [](const auto& w) { return w.empty(); });
     if (line.words.empty() || has_empty) refuse(line, "a pattern is missing");
     return patterns_match(line.words, name_);
   }
@@ -292,18 +292,13 @@ class Reader {
     }
   }
 
-  static std::set<std::string> lines_of(const std::string& text) {
-    std::set<std::string> lines;
-    std::istringstream in(text);
-    for (std::string one; std::getline(in, one);) lines.insert(one);
-    return lines;
-  }
-
-  static std::vector<std::string> identities_of(const std::string& text) {
+  /// Those that begin so.
+  static std::vector<std::string> lines_of(const std::string& text,
+                                           std::string_view beginning = {}) {
     std::vector<std::string> lines;
     std::istringstream in(text);
     for (std::string one; std::getline(in, one);)
-      if (one.starts_with("identityfile ")) lines.push_back(one);
+      if (one.starts_with(beginning)) lines.push_back(one);
     return lines;
   }
 
@@ -496,8 +491,7 @@ class Reader {
   void add(const Line& line, bool is_active, std::vector<Text>& files) {
     if (!check(line, true, 1) || !is_active) return;
     const auto is_there = [&](const Text& file) { return file.text == line.words[0]; };
-    if (std::none_of(files.begin(), files.end(), is_there))
-      files.push_back({line.words[0], line.place});
+    if (std::ranges::none_of(files, is_there)) files.push_back({line.words[0], line.place});
   }
 
   void use_list(const Line& line, bool is_active, std::vector<Text>& files) {
@@ -592,9 +586,8 @@ std::string choose_algorithms(std::string_view configured, std::string_view defa
   if (how == "-") {
     std::erase_if(chosen, [&](const std::string& one) { return patterns_match(given, one); });
   } else {
-    std::erase_if(chosen, [&](const std::string& one) {
-      return std::find(given.begin(), given.end(), one) != given.end();
-    });
+    std::erase_if(chosen,
+                  [&](const std::string& one) { return std::ranges::count(given, one) > 0; });
     chosen.insert(how == "+" ? chosen.end() : chosen.begin(), given.begin(), given.end());
   }
   return fmt::format("{}", fmt::join(chosen, ","));

@@ -9,8 +9,8 @@
 namespace dt::launcher {
 namespace {
 
-constexpr const char* kHostKeyTypes[] = {"ssh-ed25519", "ecdsa-sha2-nistp256",
-                                         "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa"};
+constexpr std::string_view kHostKeyTypes[] = {
+    "ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa"};
 
 std::string fingerprint(ssh_key key) {
   unsigned char* hash = nullptr;
@@ -56,13 +56,11 @@ std::string HostKeys::types(const Target& target) {
   if (target.host_keys != io::HostKeyPolicy::kOff)
     types = known_hosts(target).key_types(target.key_name, target.key_port);
   std::erase_if(types, [](const std::string& type) {
-    return std::find(std::begin(kHostKeyTypes), std::end(kHostKeyTypes), type) ==
-           std::end(kHostKeyTypes);
+    return std::ranges::count(kHostKeyTypes, std::string_view(type)) == 0;
   });
-  for (const char* type : kHostKeyTypes)
-    if (std::find(types.begin(), types.end(), type) == types.end()) types.emplace_back(type);
-  std::replace(types.begin(), types.end(), std::string("ssh-rsa"),
-               std::string("rsa-sha2-512,rsa-sha2-256"));
+  for (const std::string_view type : kHostKeyTypes)
+    if (std::ranges::count(types, type) == 0) types.emplace_back(type);
+  std::ranges::replace(types, "ssh-rsa", "rsa-sha2-512,rsa-sha2-256");
   return fmt::format("{}", fmt::join(types, ","));
 }
 

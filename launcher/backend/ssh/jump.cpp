@@ -103,7 +103,7 @@ awaitable<Result<SessionPtr>> JumpHosts::shared_session(Target hop, Path path) {
   std::string key = fmt::format("{}@{}:{}|{}|{}", hop.user, hop.hostname, hop.port,
                                 hop.config.proxy_jump, hop.config.proxy_command);
   // It would wait for itself.
-  if (std::find(path.begin(), path.end(), key) != path.end())
+  if (std::ranges::count(path, key) > 0)
     co_return fail(ErrorKind::kInvalid,
                    "{}: ProxyJump leads in a circle: give one of these hosts `ProxyJump none` in "
                    "the ssh config",

@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <sstream>
 
 #include "io/fd.h"
 #include "launcher/backend/ssh/config_text.h"
@@ -115,12 +114,10 @@ void KnownHosts::add_line(std::string_view line, std::uint32_t file, std::uint32
     if (digest.size() != SHA_DIGEST_LENGTH) return;
     hashed_.push_back({keyed(salt, 0x36), keyed(salt, 0x5c), digest, index});
   } else if (names.find_first_of("*?!") != std::string_view::npos) {
-    std::istringstream list{lower_case(names)};
-    for (std::string one; std::getline(list, one, ',');) entry.patterns.push_back(one);
+    entry.patterns = split_list(lower_case(names));
     patterned_.push_back(index);
   } else {
-    std::istringstream list{lower_case(names)};
-    for (std::string one; std::getline(list, one, ',');) plain_[one].push_back(index);
+    for (const std::string& one : split_list(lower_case(names))) plain_[one].push_back(index);
   }
   entries_.push_back(std::move(entry));
 }
@@ -175,8 +172,7 @@ std::vector<std::string> KnownHosts::key_types(std::string_view name, std::uint1
   for (const std::uint32_t index : find(known_hosts_name(name, port))) {
     const Entry& entry = entries_[index];
     const bool is_key = !entry.revoked && !entry.is_authority;
-    if (is_key && std::find(types.begin(), types.end(), entry.key.type) == types.end())
-      types.push_back(entry.key.type);
+    if (is_key && std::ranges::count(types, entry.key.type) == 0) types.push_back(entry.key.type);
   }
   return types;
 }
