@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 #include <poll.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdlib>
 

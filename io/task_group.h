@@ -4,7 +4,6 @@
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/cancellation_signal.hpp>
 #include <exception>
-#include <functional>
 #include <list>
 #include <memory>
 

@@ -3,7 +3,6 @@
 /// workers or protocols above the bytes.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 

@@ -2,10 +2,7 @@
 /// dtagent itself.
 #pragma once
 
-#include <functional>
-#include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "io/asio.h"

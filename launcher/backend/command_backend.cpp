@@ -1,8 +1,6 @@
 #include "launcher/backend/command_backend.h"
 
-#include <arpa/inet.h>
 #include <netdb.h>
-#include <netinet/in.h>
 
 #include <algorithm>
 #include <array>

@@ -2,8 +2,6 @@
 /// same.
 #pragma once
 
-#include <memory>
-
 #include "io/byte_stream.h"
 
 namespace dt::launcher {

@@ -2,7 +2,6 @@
 
 #include <map>
 
-#include "io/subprocess.h"
 #include "launcher/backend/command_backend.h"
 #include "launcher/backend/local.h"
 #include "launcher/backend/ssh/ssh.h"

@@ -2,7 +2,6 @@
 /// a question on the terminal.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 

@@ -8,7 +8,6 @@
 #include "io/last_words.h"
 #include "io/process_end.h"
 #include "io/within.h"
-#include "launcher/backend/exec.h"
 
 namespace dt::launcher {
 

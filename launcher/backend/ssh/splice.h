@@ -1,7 +1,6 @@
 /// Carries the bytes of ssh channels to and from local sockets.
 #pragma once
 
-#include <memory>
 #include <string>
 
 #include "io/asio.h"

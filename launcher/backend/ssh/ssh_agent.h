@@ -1,7 +1,6 @@
 /// The user's ssh-agent, spoken to without blocking the loop.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
