@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/base/number.h"
-#include "io/at_end.h"
 #include "io/byte_stream.h"
 #include "launcher/backend/ssh/splice.h"
 #include "launcher/backend/ssh/stream.h"
@@ -112,19 +111,13 @@ awaitable<Result<SessionPtr>> JumpHosts::shared_session(Target hop, Path path) {
   if (!at) at = std::make_shared<Shared>(executor_);
   const std::shared_ptr<Shared> shared = at;
   path.push_back(std::move(key));
-  while (shared->is_connecting) co_await shared->changed.async_wait(io::tok);
+  const io::Semaphore::Permit turn = co_await shared->turn->acquire();
   if (shared->session && shared->session->alive()) co_return shared->session;
   const bool failed_just_now =
       shared->error && std::chrono::steady_clock::now() - shared->failed_at < kPause;
   if (failed_just_now) co_return tl::unexpected(*shared->error);
-  shared->is_connecting = true;
   shared->error.reset();
   shared->session.reset();
-  // Wakes those who wait for it, also when the coroutine that connects is cancelled.
-  const io::AtEnd connecting([shared] {
-    shared->is_connecting = false;
-    shared->changed.cancel();
-  });
   auto connected = co_await connect_(std::move(hop), std::move(path));
   if (connected) {
     shared->session = *connected;

@@ -12,6 +12,7 @@
 
 #include "io/asio.h"
 #include "io/fd.h"
+#include "io/semaphore.h"
 #include "launcher/backend/ssh/session.h"
 #include "launcher/backend/ssh/target.h"
 
@@ -37,12 +38,11 @@ class JumpHosts {
  private:
   struct Shared {
     explicit Shared(const io::asio::any_io_executor& executor)
-        : changed(executor, io::asio::steady_timer::time_point::max()) {}
-    bool is_connecting = false;
+        : turn(std::make_shared<io::Semaphore>(executor, 1)) {}
+    std::shared_ptr<io::Semaphore> turn;  ///< To connect.
     SessionPtr session;
     std::optional<Error> error;
     std::chrono::steady_clock::time_point failed_at;
-    io::asio::steady_timer changed;
   };
 
   /// The last of a list of jump hosts, reached by way of the others.

@@ -1,6 +1,5 @@
 #include "launcher/backend/ssh/openssh.h"
 
-#include "io/at_end.h"
 #include "io/last_words.h"
 #include "io/program_output.h"
 #include "io/subprocess.h"
@@ -29,28 +28,17 @@ OpenSsh::OpenSsh(asio::any_io_executor executor, std::size_t at_once, Duration d
       deadline_(deadline) {}
 
 awaitable<Result<SshHostConfig>> OpenSsh::settings(Question question, SshHostConfig from_files) {
-  for (;;) {
-    std::shared_ptr<Asked>& at = asked_[question];
-    if (!at) {
-      at = std::make_shared<Asked>(executor_);
-      const std::shared_ptr<Asked> asked = at;
-      // Wakes those who wait for it too, also when the coroutine that asks is cancelled.
-      const io::AtEnd asking([asked] {
-        asked->is_asking = false;
-        asked->changed.cancel();
-      });
-      auto answer = co_await ask(question, from_files);
-      const bool is_given_up = !answer && answer.error().kind == ErrorKind::kClosed;
-      if (!is_given_up) asked->answer = answer;
-      if (!answer) forget(question);
-      co_return answer;
-    }
-    const std::shared_ptr<Asked> asked = at;
-    while (asked->is_asking) co_await asked->changed.async_wait(io::tok);
-    if (asked->answer) co_return *asked->answer;
-    // Whoever asked was cancelled.
-    if (asked_[question] == asked) forget(question);
-  }
+  std::shared_ptr<Asked>& at = asked_[question];
+  if (!at) at = std::make_shared<Asked>(executor_);
+  const std::shared_ptr<Asked> asked = at;
+  const io::Semaphore::Permit turn = co_await asked->turn->acquire();
+  if (asked->answer) co_return *asked->answer;
+  // Nobody has asked, or whoever did was cancelled.
+  auto answer = co_await ask(question, from_files);
+  const bool is_given_up = !answer && answer.error().kind == ErrorKind::kClosed;
+  if (!is_given_up) asked->answer = answer;
+  if (!answer) forget(question);
+  co_return answer;
 }
 
 const SshHostConfig* OpenSsh::known(const Question& question) const {
@@ -61,7 +49,7 @@ const SshHostConfig* OpenSsh::known(const Question& question) const {
 
 void OpenSsh::forget(const Question& question) {
   const auto at = asked_.find(question);
-  if (at != asked_.end() && (!at->second->is_asking || at->second->answer)) asked_.erase(at);
+  if (at != asked_.end() && at->second->answer) asked_.erase(at);
 }
 
 awaitable<Result<SshHostConfig>> OpenSsh::ask(Question question, SshHostConfig from_files) {

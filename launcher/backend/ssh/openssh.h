@@ -41,10 +41,9 @@ class OpenSsh {
   /// One question, shared by all who wait for its answer.
   struct Asked {
     explicit Asked(const io::asio::any_io_executor& executor)
-        : changed(executor, io::asio::steady_timer::time_point::max()) {}
-    bool is_asking = true;
+        : turn(std::make_shared<io::Semaphore>(executor, 1)) {}
+    std::shared_ptr<io::Semaphore> turn;  ///< To ask.
     std::optional<Result<SshHostConfig>> answer;
-    io::asio::steady_timer changed;
   };
 
   io::awaitable<Result<SshHostConfig>> ask(Question question, SshHostConfig from_files);
