@@ -132,8 +132,7 @@ Result<void> note_take_over(const AgentFiles& files, Term term) {
   ::unlink(files.term.c_str());
   const io::Fd fd(
       ::open(files.term.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-  const std::string text = fmt::format("{}\n", term);
-  if (!fd || ::write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+  if (!fd || !io::write_all(fd.get(), fmt::format("{}\n", term)))
     return tl::unexpected(errno_error(errno, "write " + files.term));
   return {};
 }

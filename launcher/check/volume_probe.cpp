@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "io/read_file.h"
+
 namespace dt::launcher {
 namespace {
 
@@ -21,12 +23,7 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kStale = std::chrono::seconds(5);
 constexpr auto kAgain = std::chrono::milliseconds(20);
 
-std::string text_of_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text;
-  std::getline(file, text, '\0');
-  return text;
-}
+std::string text_of_file(const std::string& path) { return io::read_file(path).value_or(""); }
 
 constexpr const char* kName = ".dtlaunch-check-";
 

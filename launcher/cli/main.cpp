@@ -97,10 +97,8 @@ Result<void> make_folders(const io::JobSpec& spec) {
 /// A new file that only its owner reads.
 Result<void> write_file(const std::string& path, const std::string& text) {
   const io::Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  const ssize_t n = file ? ::write(file.get(), text.data(), text.size()) : -1;
-  if (n >= 0 && n != static_cast<ssize_t>(text.size()))
-    return tl::unexpected(errno_error(ENOSPC, "write " + path));
-  if (n < 0 || ::fsync(file.get()) != 0) return tl::unexpected(errno_error(errno, "write " + path));
+  if (!file || !io::write_all(file.get(), text) || ::fsync(file.get()) != 0)
+    return tl::unexpected(errno_error(errno, "write " + path));
   return {};
 }
 
