@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "core/base/lookup.h"
 #include "io/job/checkpoint_manifest.h"
 #include "io/job/job_flags.h"
 
@@ -10,6 +11,8 @@ namespace dt::launcher {
 namespace {
 
 using Variables = std::map<std::string, std::string>;
+
+constexpr const char* kServerDevice = "DT_SERVER_DEVICE";
 
 std::string text(std::uint64_t number) { return std::to_string(number); }
 
@@ -113,17 +116,15 @@ void add_own(Variables& vars, const io::JobSpec& spec, const ProcessFacts& facts
   vars["DT_SECRET"] = facts.secret;
   add_options(vars, spec, facts.process.role);
   // Servers of one host take its GPUs in turn.
-  const auto device = vars.find("DT_SERVER_DEVICE");
-  if (device != vars.end() && device->second == "auto")
-    device->second += ":" + text(facts.index_on_host);
+  if (auto* device = find_in(vars, kServerDevice); device && *device == "auto")
+    *device += ":" + text(facts.index_on_host);
 }
 
 /// What the agent is to do about CUDA_VISIBLE_DEVICES, unless the user has set it.
 void add_gpus(Variables& vars, const io::JobSpec& spec, const ProcessFacts& facts) {
   const bool is_worker = facts.process.role == Role::kWorker;
   const bool deals = is_worker && io::deals_gpus(spec);
-  const auto device = vars.find("DT_SERVER_DEVICE");
-  const bool uses_all = is_worker || (device != vars.end() && device->second.starts_with("auto"));
+  const bool uses_all = is_worker || value_in(vars, kServerDevice).starts_with("auto");
   const bool is_chosen = !facts.host.gpus.empty() && uses_all && !vars.contains(kVisibleGpus);
   if (deals || is_chosen) vars[kGpusPerWorker] = deals ? spec.gpus_per_worker : "all";
   if (is_chosen) vars[kHostGpus] = facts.host.gpus;

@@ -9,6 +9,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "core/base/lookup.h"
 #include "core/base/number.h"
 #include "io/job/master_folders.h"
 #include "io/job/spec.h"
@@ -139,20 +140,18 @@ Seen look_at(pid_t pid) {
 /// The job of the nearest process above that has one: a process may lose its mark.
 std::string inherited_job(const std::map<pid_t, Seen>& all, pid_t pid) {
   for (std::size_t steps = 0; steps < all.size(); ++steps) {
-    const auto at = all.find(pid);
-    if (at == all.end()) return {};
-    if (!at->second.job.empty()) return at->second.job;
-    pid = at->second.parent;
+    const Seen* at = find_in(all, pid);
+    if (!at) return {};
+    if (!at->job.empty()) return at->job;
+    pid = at->parent;
   }
   return {};
 }
 
 std::set<pid_t> own_line(const std::map<pid_t, Seen>& all) {
   std::set<pid_t> line;
-  for (pid_t pid = ::getpid(); line.insert(pid).second;) {
-    const auto at = all.find(pid);
-    if (at != all.end()) pid = at->second.parent;
-  }
+  for (pid_t pid = ::getpid(); line.insert(pid).second;)
+    if (const Seen* at = find_in(all, pid)) pid = at->parent;
   return line;
 }
 

@@ -10,6 +10,7 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 
+#include "core/base/lookup.h"
 #include "io/job/spec.h"
 #include "io/process_end.h"
 #include "io/process_tree.h"
@@ -58,13 +59,11 @@ std::string python_package(const std::filesystem::path& own) {
 std::map<std::string, std::string> environment_of(const StartProcess& message) {
   auto environment = environment_with(message.env);
   std::string& path = environment.try_emplace("PATH", "/usr/local/bin:/usr/bin:/bin").first->second;
-  if (const auto first = environment.find(kFirstInPath); first != environment.end())
-    path = first->second + ":" + path;
+  if (const auto* first = find_in(environment, kFirstInPath)) path = *first + ":" + path;
   const auto own = io::program_folder();
   if (own.empty()) return environment;
   path += ":" + own.string();
-  const auto unwanted = environment.find("DT_NO_PYTHON");
-  const bool is_unwanted = unwanted != environment.end() && unwanted->second == "1";
+  const bool is_unwanted = value_in(environment, "DT_NO_PYTHON") == "1";
   if (is_unwanted || environment.contains("DTKV_LIBRARY")) return environment;
   if (const std::string package = python_package(own); !package.empty()) {
     std::string& modules = environment["PYTHONPATH"];
@@ -120,8 +119,7 @@ Result<void> Process::start(const StartProcess& message, const ProcessDefaults& 
   spec.descriptor_limit = defaults.descriptor_limit;
   host_ = defaults.host;
   command_ = message.argv.empty() ? std::string() : message.argv[0];
-  const auto gpus = spec.environment.find("CUDA_VISIBLE_DEVICES");
-  if (gpus != spec.environment.end()) cuda_visible_devices_ = gpus->second;
+  if (const auto* gpus = find_in(spec.environment, kVisibleGpus)) cuda_visible_devices_ = *gpus;
   auto child = start_child(spec);
   if (!child) return tl::unexpected(child.error().at("host " + host_));
   ports_ = message.ports;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/base/lookup.h"
+
 namespace dt::launcher {
 
 void Processes::add(ProcessPtr process) {
@@ -9,10 +11,7 @@ void Processes::add(ProcessPtr process) {
   all_.emplace(id, std::move(process));
 }
 
-ProcessPtr Processes::find(ProcessId id) const {
-  const auto found = all_.find(id);
-  return found == all_.end() ? nullptr : found->second;
-}
+ProcessPtr Processes::find(ProcessId id) const { return value_in(all_, id); }
 
 ProcessPtr Processes::authenticate(const Identify& identify) const {
   ProcessPtr process = find(identify.process);
@@ -35,10 +34,7 @@ void Processes::output_ended(ProcessId id) {
   if (acknowledged_.contains(id)) all_.erase(id);
 }
 
-const ExitStatus* Processes::acknowledged(ProcessId id) const {
-  const auto found = acknowledged_.find(id);
-  return found == acknowledged_.end() ? nullptr : &found->second;
-}
+const ExitStatus* Processes::acknowledged(ProcessId id) const { return find_in(acknowledged_, id); }
 
 bool Processes::owns(pid_t pid) const {
   return std::ranges::any_of(all_, [pid](const auto& one) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <map>
 
+#include "core/base/lookup.h"
 #include "core/launch/allocation.h"
 #include "core/launch/holders.h"
 #include "io/asio.h"
@@ -60,13 +61,9 @@ class StarterExec final : public Exec {
 
   awaitable<Result<ExecStreamPtr>> open(Host host, std::string script) override;
   [[nodiscard]] std::string address(const Host& host) const override {
-    const auto at = addresses_.find(host);
-    return at == addresses_.end() ? std::string() : at->second;
+    return value_in(addresses_, host);
   }
-  [[nodiscard]] std::string doing(const Host& host) const {
-    const auto at = waiting_.find(host);
-    return at == waiting_.end() ? std::string() : at->second;
-  }
+  [[nodiscard]] std::string doing(const Host& host) const { return value_in(waiting_, host); }
   [[nodiscard]] const Starter& starter() const { return starter_; }
 
  private:

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "core/base/lookup.h"
 #include "io/fd.h"
 #include "launcher/backend/ssh/config_text.h"
 #include "launcher/backend/ssh/ssh_bytes.h"
@@ -126,7 +127,7 @@ const std::vector<std::uint32_t>& KnownHosts::find(const std::string& name) {
   const auto [at, fresh] = found_.try_emplace(name);
   std::vector<std::uint32_t>& found = at->second;
   if (!fresh) return found;
-  if (const auto plain = plain_.find(name); plain != plain_.end()) found = plain->second;
+  found = value_in(plain_, name);
   for (const std::uint32_t index : patterned_)
     if (patterns_match(entries_[index].patterns, name)) found.push_back(index);
   for (const Hashed& hashed : hashed_) {

@@ -1,5 +1,6 @@
 #include "launcher/backend/ssh/pool.h"
 
+#include "core/base/lookup.h"
 #include "io/at_end.h"
 #include "io/subprocess.h"
 #include "launcher/backend/bundle.h"
@@ -96,17 +97,13 @@ awaitable<Result<ExecStreamPtr>> Pool::open(Host host, std::string script) {
 }
 
 std::string Pool::address(const Host& host) const {
-  const auto at = sessions_.find(host);
-  if (at == sessions_.end()) return {};
-  for (const auto& one : at->second)
+  for (const auto& one : value_in(sessions_, host))
     if (one->is_alive()) return one->connection.address;
   return {};
 }
 
 void Pool::disconnect(const Host& host) {
-  const auto at = sessions_.find(host);
-  if (at == sessions_.end()) return;
-  for (const auto& one : at->second)
+  for (const auto& one : value_in(sessions_, host))
     if (one->connection.session)
       one->connection.session->close({ErrorKind::kUnavailable, "disconnected"});
 }
