@@ -87,18 +87,16 @@ MasterFolder choose_runtime_home(const FolderFacts& facts, std::size_t job_lette
   if (!facts.given) return {other, "", variable};
   const std::string path = *facts.given + "/dtlaunch";
   const auto owner = facts.owner(*facts.given);
+  std::string fault;
   if (owner && *owner != facts.uid)
-    return {other,
-            fmt::format("the sockets lie in {}: XDG_RUNTIME_DIR ({}) belongs to another user",
-                        other, *facts.given),
-            variable};
-  if (path.size() + 1 + job_letters + kLongestFile > kLongestSocket)
-    return {other,
-            fmt::format("the sockets lie in {}: XDG_RUNTIME_DIR ({}) is too long for them, whose "
-                        "paths have at most {} characters",
-                        other, *facts.given, kLongestSocket),
-            variable};
-  return {path, "", variable};
+    fault = "belongs to another user";
+  else if (path.size() + 1 + job_letters + kLongestFile > kLongestSocket)
+    fault =
+        fmt::format("is too long for them, whose paths have at most {} characters", kLongestSocket);
+  if (fault.empty()) return {path, "", variable};
+  return {other,
+          fmt::format("the sockets lie in {}: {} ({}) {}", other, variable, *facts.given, fault),
+          variable};
 }
 
 MasterFolder state_home() { return choose_state_home(facts_here("XDG_STATE_HOME")); }

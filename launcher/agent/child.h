@@ -18,9 +18,9 @@ struct ChildSpec {
   std::vector<std::string> argv;
   std::map<std::string, std::string> environment;  ///< All of it. PATH here finds argv[0].
   std::string cwd;  ///< If it cannot be entered: `home`, and a line on the child's stderr.
-  std::string home;
+  std::string home = {};
   mode_t umask = 022;
-  std::optional<rlimit> descriptor_limit;  ///< None: the present one.
+  std::optional<rlimit> descriptor_limit = {};  ///< None: the present one.
 };
 
 /// A forked child; whether its exec went well is read from `exec_result`.

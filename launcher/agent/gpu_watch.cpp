@@ -95,11 +95,8 @@ awaitable<void> GpuWatch::run(std::vector<std::pair<std::string, std::string>> e
 }
 
 awaitable<void> GpuWatch::one_process() {
-  ChildSpec spec;
-  spec.argv = options_.argv;
-  spec.environment = environment_with(environment_);
-  spec.cwd = "/";
-  auto child = start_child(spec);
+  auto child = start_child(
+      {.argv = options_.argv, .environment = environment_with(environment_), .cwd = "/"});
   if (!child) {
     trouble_ = "the GPUs are not watched: " + child.error().message;
     co_return;

@@ -79,9 +79,7 @@ awaitable<Result<BringUp::Started>> BringUp::try_start(Host host, std::string sc
   if (answer->line.starts_with(kForeignLine))
     co_return tl::unexpected(foreign_host(*bundle_, answer->line.substr(kForeignLine.size()))
                                  .at(fmt::format("{}: exec", host)));
-  Started started;
-  started.answer = std::move(answer->line);
-  started.stream = unread(std::move(*stream), std::move(answer->rest));
+  Started started{std::move(answer->line), unread(std::move(*stream), std::move(answer->rest))};
   co_return std::move(started);
 }
 

@@ -12,11 +12,11 @@
 namespace dt::launcher {
 
 struct ChildProgram {
-  std::string path;  ///< Or a name in PATH; empty: argv[0].
+  std::string path = {};  ///< Or a name in PATH; empty: argv[0].
   std::vector<std::string> argv;
-  io::Without is_without;
-  std::vector<std::string> with;  ///< NAME=VALUE: further ones, which win over this process's.
-  bool dies_with_us = true;       ///< The kernel kills it when this process ends.
+  io::Without is_without = {};
+  std::vector<std::string> with = {};  ///< NAME=VALUE: further ones, which win over this process's.
+  bool dies_with_us = true;            ///< The kernel kills it when this process ends.
 };
 
 /// Starts the program in a session of its own: Ctrl-C at the terminal does not reach it. When the

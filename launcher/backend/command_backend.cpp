@@ -201,10 +201,8 @@ awaitable<Result<ExecStreamPtr>> StarterExec::open(Host host, std::string script
   auto usable = co_await check_program();
   if (!usable) co_return tl::unexpected(usable.error().at(to_string(host)));
   const auto turn = co_await window_->acquire();
-  ChildProgram child;
-  child.argv = command->argv;
-  child.is_without = [&command](std::string_view name) { return is_without(*command, name); };
-  child.with = command->with;
+  const auto without = [&command](std::string_view name) { return is_without(*command, name); };
+  const ChildProgram child{.argv = command->argv, .is_without = without, .with = command->with};
   auto stream = child_stream(co_await io::asio::this_coro::executor, child);
   if (!stream) {
     const char* package = traits_of(starter_).package;

@@ -9,9 +9,7 @@ namespace dt::launcher {
 using io::awaitable;
 
 awaitable<Result<ExecStreamPtr>> LocalExec::open(Host, std::string script) {
-  ChildProgram shell;
-  shell.path = kHostShell;
-  shell.argv = {"sh", "-c", std::move(script)};
+  const ChildProgram shell{.path = kHostShell, .argv = {"sh", "-c", std::move(script)}};
   co_return child_stream(co_await io::asio::this_coro::executor, shell);
 }
 
@@ -20,12 +18,9 @@ LocalBackend::LocalBackend(std::string program)
 }
 
 awaitable<Result<io::StreamPtr>> LocalBackend::open(Host host, std::vector<std::string> argv) {
-  ChildProgram program;
-  program.path = program_;
-  program.argv = std::move(argv);
+  const std::string name = argv.front();
   // What the supervisor has sent still reaches the agent when the supervisor has ended.
-  program.dies_with_us = false;
-  const std::string name = program.argv.front();
+  const ChildProgram program{.path = program_, .argv = std::move(argv), .dies_with_us = false};
   auto started = child_stream(co_await io::asio::this_coro::executor, program);
   if (!started) co_return tl::unexpected(started.error());
   io::StreamPtr stream = program_stream(std::move(*started), host, name);

@@ -108,9 +108,7 @@ awaitable<Result<Dialed>> Connector::dial_by(Way way, Target target) {
   if (!way.carrier) co_return co_await dial(target, way.endpoints, targets_->options(), silence);
   auto socket = co_await jump_hosts_.dial(way.carrier, target, targets_->options().connect_timeout);
   if (!socket) co_return tl::unexpected(socket.error());
-  Dialed dialed;
-  dialed.socket = std::move(*socket);
-  dialed.address = target.hostname;
+  Dialed dialed{std::move(*socket), target.hostname, nullptr};
   co_return std::move(dialed);
 }
 

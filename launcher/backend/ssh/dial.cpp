@@ -103,9 +103,7 @@ awaitable<Result<Dialed>> dial(Target target, Endpoints endpoints, io::SshOption
     if (connected) {
       set_tcp_options(socket.native_handle(), silence);
       boost::system::error_code ec;
-      Dialed dialed;
-      dialed.socket = io::Fd(socket.release(ec));
-      dialed.address = std::move(address);
+      Dialed dialed{io::Fd(socket.release(ec)), std::move(address), nullptr};
       ::fcntl(dialed.socket.get(), F_SETFD, FD_CLOEXEC);
       co_return std::move(dialed);
     }

@@ -75,12 +75,7 @@ SshHostConfig Targets::read_files(const Host& host) const {
 }
 
 OpenSsh::Question Targets::question(const Host& host) const {
-  OpenSsh::Question question;
-  question.name = host.name;
-  question.user = given_user(host);
-  question.port = given_port(host);
-  if (!options_.config_file.empty()) question.config_file = expand_home(options_.config_file);
-  return question;
+  return {host.name, given_user(host), given_port(host), expand_home(options_.config_file)};
 }
 
 io::awaitable<Result<Target>> Targets::find(Host host) const {
@@ -205,10 +200,8 @@ std::string Targets::ssh_command(const Host& host) const {
       break;
   }
   line += file_words(options_);
-  const std::uint16_t port = given_port(host);
-  if (port != 0) line += fmt::format(" -p {}", port);
-  const std::string& user = host.user.empty() ? options_.user : host.user;
-  if (!user.empty()) line += " -l " + shell_word(user);
+  if (const auto port = given_port(host); port != 0) line += fmt::format(" -p {}", port);
+  if (const auto& user = given_user(host); !user.empty()) line += " -l " + shell_word(user);
   return line;
 }
 
