@@ -30,6 +30,11 @@ Result<std::string> read_file(const std::string& path) {
   return std::move(**text);
 }
 
+std::string first_line(const std::string& path) {
+  const std::string text = read_file(path).value_or("");
+  return text.substr(0, text.find('\n'));
+}
+
 std::string end_of_file(const std::string& path, std::size_t most) {
   const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   const off_t begin = ::lseek(file.get(), 0, SEEK_END) - static_cast<off_t>(most);

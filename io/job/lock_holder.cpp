@@ -11,15 +11,6 @@
 
 namespace dt::io {
 
-namespace {
-
-std::string first_line(const char* path) {
-  const std::string text = io::read_file(path).value_or("");
-  return text.substr(0, text.find('\n'));
-}
-
-}  // namespace
-
 std::uint64_t process_start(std::int64_t pid) {
   // A process may end while it is asked.
   const std::string stat = io::read_file(fmt::format("/proc/{}/stat", pid)).value_or("");

@@ -279,8 +279,7 @@ GpusSaid find_gpus(const AskGpus&) {
     for (const std::string& trouble : troubles_of(gpu))
       facts.troubles.push_back(fmt::format("GPU {}: {}", gpu.index, trouble));
   }
-  std::ifstream version("/proc/driver/nvidia/version");
-  std::getline(version, facts.driver);
+  facts.driver = io::first_line("/proc/driver/nvidia/version");
   const std::string check = (io::program_folder() / "dtgpucheck").string();
   if (facts.names.empty() || !facts.troubles.empty() || ::access(check.c_str(), X_OK) != 0)
     return said;

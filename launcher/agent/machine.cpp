@@ -9,24 +9,16 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <memory>
 #include <sstream>
 
 #include "io/fd.h"
+#include "io/read_file.h"
 #include "io/subprocess.h"
 #include "launcher/agent/cgroup.h"
 
 namespace dt::launcher {
 namespace {
-
-/// Empty when the file cannot be read.
-std::string first_line(const char* path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
 
 std::uint32_t cores_by_affinity() {
   cpu_set_t set;
@@ -122,11 +114,11 @@ std::string address_of_interface(const std::string& name) {
 
 AgentState this_machine() {
   AgentState state;
-  state.boot_id = first_line("/proc/sys/kernel/random/boot_id");
+  state.boot_id = io::first_line("/proc/sys/kernel/random/boot_id");
   char host[256] = {};
   ::gethostname(host, sizeof host - 1);
   // The same for "hosts" that are one machine.
-  state.machine = fmt::format("{}/{}/{}", first_line("/etc/machine-id"), state.boot_id, host);
+  state.machine = fmt::format("{}/{}/{}", io::first_line("/etc/machine-id"), state.boot_id, host);
   const std::uint32_t cores = cores_by_affinity();
   state.cores = std::min(cores, cpu_quota().value_or(cores));
   const std::vector<InterfaceAddress> addresses = interface_addresses();
