@@ -169,9 +169,8 @@ std::vector<std::pair<Epoch, std::string>> checkpoints_of(const io::JobSpec& spe
 
 }  // namespace
 
-Result<void> find_env_values(
-    LastJob& job, const std::string& env_file,
-    const std::function<std::optional<std::string>(const std::string&)>& variable) {
+Result<void> find_env_values(LastJob& job, const std::string& env_file,
+                             const VariableOf& variable) {
   if (!job.spec.is_env_elsewhere) return {};
   const auto given = variables_of(env_file);
   if (!given) return tl::unexpected(given.error());

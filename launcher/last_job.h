@@ -38,9 +38,8 @@ void take_hosts(const LastJob& job, io::JobSpec& next);
 /// Gives the names of --env their values, where `job.spec` lacks them: those stored with its
 /// journal, else the lines NAME=VALUE of `env_file` (if it is not empty), else the environment's.
 /// kInvalid names those that have none.
-[[nodiscard]] Result<void> find_env_values(
-    LastJob& job, const std::string& env_file,
-    const std::function<std::optional<std::string>(const std::string&)>& variable);
+[[nodiscard]] Result<void> find_env_values(LastJob& job, const std::string& env_file,
+                                           const VariableOf& variable);
 
 /// Waits until the supervisor of an ended job has exited, at most `limit`: it does so a moment
 /// after it has reported the job's end.

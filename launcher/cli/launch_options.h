@@ -3,11 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 
 #include "core/base/result.h"
+#include "core/launch/allocation.h"
 #include "io/flags.h"
 #include "io/job/spec.h"
 #include "launcher/placement/placement.h"
@@ -49,7 +49,7 @@ struct Options {
 /// The world outside that a command line refers to.
 struct Environment {
   std::string cwd;  ///< Absolute.
-  std::function<std::optional<std::string>(const std::string&)> variable;
+  VariableOf variable;
   std::string version;     ///< What --version prints.
   bool has_input = false;  ///< Standard input comes from a file or another program.
 };
