@@ -24,17 +24,13 @@ int signal_number(std::string_view name) {
 
 }  // namespace
 
-struct SshStream::Callbacks {
-  ssh_channel_callbacks_struct table{};
-};
-
 SshStream::SshStream(SessionPtr session, ssh_channel channel, std::shared_ptr<void> lease)
     : session_(std::move(session)),
       channel_(channel),
       lease_(std::move(lease)),
-      callbacks_(std::make_unique<Callbacks>()),
+      callbacks_(std::make_unique<ssh_channel_callbacks_struct>()),
       arrived_(session_->executor(), io::asio::steady_timer::time_point::max()) {
-  ssh_channel_callbacks_struct& table = callbacks_->table;
+  ssh_channel_callbacks_struct& table = *callbacks_;
   table.userdata = this;
   table.channel_data_function = &SshStream::on_data;
   table.channel_close_function = [](ssh_session, ssh_channel, void* self) {
@@ -61,7 +57,7 @@ SshStream::SshStream(SessionPtr session, ssh_channel channel, std::shared_ptr<vo
 
 SshStream::~SshStream() {
   close();
-  ssh_remove_channel_callbacks(channel_, &callbacks_->table);
+  ssh_remove_channel_callbacks(channel_, callbacks_.get());
   // A dead session's channels are freed with it.
   if (session_->alive()) {
     ssh_channel_free(channel_);
@@ -206,15 +202,9 @@ void SshStream::close() {
   session_->poke();
 }
 
-void SshStream::on_stderr(std::function<void(std::string_view)> take) {
-  if (!closed_) stderr_.on_text(std::move(take));
-}
-
 Error SshStream::no_exit_code() const {
   if (!session_->alive()) return session_->why();
   return {ErrorKind::kUnavailable, "the command ended without an exit code"};
 }
-
-std::string SshStream::stderr_tail() const { return stderr_.tail(); }
 
 }  // namespace dt::launcher

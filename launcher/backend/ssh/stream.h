@@ -10,6 +10,8 @@
 #include "launcher/backend/ssh/session.h"
 #include "launcher/backend/stderr_text.h"
 
+struct ssh_channel_callbacks_struct;  // libssh's, without its headers
+
 namespace dt::launcher {
 
 class SshStream;
@@ -36,8 +38,10 @@ class SshStream final : public ExecStream {
   void finish_writing() override;
   [[nodiscard]] int exit_code() const override { return exit_code_; }
   [[nodiscard]] Error no_exit_code() const override;
-  [[nodiscard]] std::string stderr_tail() const override;
-  void on_stderr(std::function<void(std::string_view)> take) override;
+  [[nodiscard]] std::string stderr_tail() const override { return stderr_.tail(); }
+  void on_stderr(std::function<void(std::string_view)> take) override {
+    if (!closed_) stderr_.on_text(std::move(take));
+  }
   [[nodiscard]] SshSession& session() { return *session_; }
 
  private:
@@ -48,8 +52,7 @@ class SshStream final : public ExecStream {
   SessionPtr session_;
   ssh_channel_struct* channel_ = nullptr;
   std::shared_ptr<void> lease_;
-  struct Callbacks;
-  std::unique_ptr<Callbacks> callbacks_;
+  std::unique_ptr<ssh_channel_callbacks_struct> callbacks_;
   std::string buffer_;
   std::size_t taken_ = 0;
   StderrText stderr_;
