@@ -11,37 +11,25 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "io/at_end.h"
 #include "io/fd.h"
 
 namespace dt::io {
 namespace {
 
-/// posix_spawn's two tables.
-struct SpawnPlan {
-  explicit SpawnPlan(ProcessGroup group) {
-    ::posix_spawn_file_actions_init(&files);
-    ::posix_spawnattr_init(&attributes);
-    sigset_t none;
-    sigset_t all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    ::posix_spawnattr_setsigmask(&attributes, &none);
-    ::posix_spawnattr_setsigdefault(&attributes, &all);
-    short flags = POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF;
-    if (group == ProcessGroup::kOwn) flags |= POSIX_SPAWN_SETPGROUP;
-    if (group == ProcessGroup::kOwnSession) flags |= POSIX_SPAWN_SETSID;
-    ::posix_spawnattr_setflags(&attributes, flags);
-  }
-  ~SpawnPlan() {
-    ::posix_spawnattr_destroy(&attributes);
-    ::posix_spawn_file_actions_destroy(&files);
-  }
-  SpawnPlan(const SpawnPlan&) = delete;
-  SpawnPlan& operator=(const SpawnPlan&) = delete;
-
-  posix_spawn_file_actions_t files;
-  posix_spawnattr_t attributes;
-};
+/// Default signals, none blocked, and the process group.
+void set_attributes(posix_spawnattr_t& attributes, ProcessGroup group) {
+  sigset_t none;
+  sigset_t all;
+  sigemptyset(&none);
+  sigfillset(&all);
+  ::posix_spawnattr_setsigmask(&attributes, &none);
+  ::posix_spawnattr_setsigdefault(&attributes, &all);
+  short flags = POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF;
+  if (group == ProcessGroup::kOwn) flags |= POSIX_SPAWN_SETPGROUP;
+  if (group == ProcessGroup::kOwnSession) flags |= POSIX_SPAWN_SETSID;
+  ::posix_spawnattr_setflags(&attributes, flags);
+}
 
 }  // namespace
 
@@ -73,17 +61,25 @@ std::vector<char*> environment_of(const Without& is_without, const std::vector<s
 
 Result<pid_t> spawn(const std::string& program, const std::vector<std::string>& argv,
                     const std::vector<int>& files, ProcessGroup group, const Without& is_without) {
-  SpawnPlan plan(group);
+  posix_spawn_file_actions_t actions;
+  posix_spawnattr_t attributes;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawnattr_init(&attributes);
+  const AtEnd freed([&] {
+    ::posix_spawnattr_destroy(&attributes);
+    ::posix_spawn_file_actions_destroy(&actions);
+  });
+  set_attributes(attributes, group);
   const int count = static_cast<int>(files.size());
   std::vector<Fd> sources;  // above the child's numbers: no dup2 overwrites the next one's source
   for (int i = 0; i < count; ++i) {
     sources.emplace_back(::fcntl(files[static_cast<std::size_t>(i)], F_DUPFD_CLOEXEC, count));
     if (!sources.back()) return tl::unexpected(errno_error(errno, "start " + program));
-    ::posix_spawn_file_actions_adddup2(&plan.files, sources.back().get(), i);
+    ::posix_spawn_file_actions_adddup2(&actions, sources.back().get(), i);
   }
-  ::posix_spawn_file_actions_addclosefrom_np(&plan.files, count);
+  ::posix_spawn_file_actions_addclosefrom_np(&actions, count);
   pid_t pid = -1;
-  const int error = ::posix_spawnp(&pid, program.c_str(), &plan.files, &plan.attributes,
+  const int error = ::posix_spawnp(&pid, program.c_str(), &actions, &attributes,
                                    pointers(argv).data(), environment_of(is_without).data());
   if (error != 0) return tl::unexpected(errno_error(error, "start " + program));
   return pid;
