@@ -33,7 +33,7 @@ constexpr auto kPolite = std::chrono::seconds(5);   ///< From TERM to KILL.
 constexpr auto kGivenUp = std::chrono::seconds(5);  ///< From KILL to the report that it failed.
 constexpr auto kLook = std::chrono::milliseconds(50);
 /// A folder without anything in it may be that of a job which is just beginning.
-constexpr auto kJustMade = std::chrono::minutes(10);
+constexpr std::chrono::seconds kJustMade = std::chrono::minutes(10);
 
 class Cleaning {
  public:
@@ -148,10 +148,7 @@ class Cleaning {
     }
     struct stat st {};
     if (::lstat(folder.c_str(), &st) != 0) return false;
-    return has_ended || !is_empty || st.st_mtim.tv_sec < std::time(nullptr) - kept_seconds();
-  }
-  static std::time_t kept_seconds() {
-    return std::chrono::duration_cast<std::chrono::seconds>(kJustMade).count();
+    return has_ended || !is_empty || st.st_mtim.tv_sec < std::time(nullptr) - kJustMade.count();
   }
 
   /// With the locks in it held, so that no agent begins there meanwhile.

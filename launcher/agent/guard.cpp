@@ -1,6 +1,7 @@
 #include "launcher/agent/guard.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -11,7 +12,6 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <cerrno>
 #include <csignal>
-#include <ctime>
 
 #include "io/process_end.h"
 #include "io/process_tree.h"
@@ -69,11 +69,6 @@ bool reap_children() {
   }
 }
 
-void nap(int milliseconds) {
-  const timespec time{milliseconds / 1000, (milliseconds % 1000) * 1'000'000L};
-  ::nanosleep(&time, nullptr);
-}
-
 /// Also waits for a process that the kernel cannot end (a stalled volume): no later process of the
 /// job may run at the same time.
 ///
@@ -89,7 +84,7 @@ void end_everything(const std::set<pid_t>& groups, GuardKind kind, const std::st
       for (auto& process : io::marked_processes(mark)) left.push_back(std::move(process));
     for (const auto& process : left) io::signal_pidfd(process, SIGKILL);
     if (!reap_children() && left.empty()) return;
-    nap(std::min(2 + pass * 2, 200));
+    ::poll(nullptr, 0, std::min(2 + pass * 2, 200));
   }
 }
 
