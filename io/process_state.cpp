@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -28,6 +29,20 @@ std::string_view name_of_state(char state) {
   return "in state";
 }
 
+/// "pid (any name, even with ) and blanks) S ppid ...", where field 22 is the start.
+ProcStat parse_stat(const std::string& text) {
+  ProcStat stat;
+  std::size_t at = text.rfind(')');
+  if (at == std::string::npos || at + 4 >= text.size()) return stat;
+  stat.state = text[at + 2];
+  std::string_view rest = std::string_view(text).substr(at + 4);
+  stat.parent = take_number<pid_t>(rest).value_or(0);
+  for (int field = 2; field < 22 && at != std::string::npos; ++field) at = text.find(' ', at + 1);
+  rest = std::string_view(text).substr(std::min(at, text.size() - 1) + 1);
+  stat.start = take_number<std::uint64_t>(rest).value_or(0);
+  return stat;
+}
+
 }  // namespace
 
 std::string read_proc_file(const std::string& folder, const char* name) {
@@ -38,15 +53,8 @@ std::string read_proc_file(const std::string& folder, const char* name) {
   return text;
 }
 
-/// "pid (any name, even with ) and blanks) S ppid ..."
-ProcStat parse_proc_stat(const std::string& text) {
-  ProcStat stat;
-  const std::size_t close = text.rfind(')');
-  if (close == std::string::npos || close + 4 >= text.size()) return stat;
-  stat.state = text[close + 2];
-  std::string_view rest = std::string_view(text).substr(close + 4);
-  stat.parent = take_number<pid_t>(rest).value_or(0);
-  return stat;
+ProcStat stat_of(std::int64_t pid) {
+  return parse_stat(read_proc_file(fmt::format("/proc/{}", pid), "stat"));
 }
 
 std::string kernel_state(const std::string& folder, pid_t id) {
@@ -54,7 +62,7 @@ std::string kernel_state(const std::string& folder, pid_t id) {
   const std::size_t open = stat.find('(');
   const std::size_t close = stat.rfind(')');
   if (open == std::string::npos || close == std::string::npos) return {};
-  const char state = parse_proc_stat(stat).state;
+  const char state = parse_stat(stat).state;
   std::string out = fmt::format("{} (pid {}): {} ({})", stat.substr(open + 1, close - open - 1), id,
                                 name_of_state(state), state);
   // "0": it runs, or the kernel hides it.

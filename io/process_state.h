@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 
 namespace dt::io {
@@ -13,10 +14,13 @@ namespace dt::io {
 
 struct ProcStat {
   pid_t parent = 0;
-  char state = '?';
+  char state = '?';         ///< The kernel's letter; '?': there is no such process.
+  std::uint64_t start = 0;  ///< When it began, in clock ticks of its boot.
+
+  /// It has not ended, only waiting for its parent to take note.
+  [[nodiscard]] bool lives() const { return state != 'Z' && state != 'X' && state != '?'; }
 };
-/// Parses the content of a file `stat`.
-[[nodiscard]] ProcStat parse_proc_stat(const std::string& text);
+[[nodiscard]] ProcStat stat_of(std::int64_t pid);
 
 /// The kernel's state as text: "sh (pid 40): sleeping (S) in do_wait"; empty if it is gone. `id` is
 /// the process or thread of `folder`.

@@ -68,10 +68,6 @@ std::vector<Fd> others_with(std::string_view beginning, Fits fits) {
   return found;
 }
 
-bool lives(char state) { return state != 'Z' && state != 'X' && state != '?'; }
-
-ProcStat stat_of(pid_t pid) { return parse_proc_stat(file_of(pid, "stat")); }
-
 /// The children of each process, ended ones too. From the kernel's lists, which cost what a tree is
 /// large; where it has none (CONFIG_PROC_CHILDREN), from one look at all processes of the machine.
 class Children {
@@ -130,7 +126,7 @@ std::vector<Found> look_below(pid_t root, const std::vector<pid_t>& spared) {
       // old process.
       Fd handle = open_pidfd(pid);
       const ProcStat stat = stat_of(pid);
-      if (handle && lives(stat.state) && stat.parent == parent)
+      if (handle && stat.lives() && stat.parent == parent)
         found.push_back({pid, std::move(handle)});
     }
   }
@@ -155,7 +151,7 @@ std::vector<pid_t> with_forked(pid_t root, const std::vector<pid_t>& forkers,
   std::vector<pid_t> found = {root};
   for (const pid_t forker : forkers)
     for (const pid_t child : children.of(forker))
-      if (::getpgid(child) == root && lives(stat_of(child).state)) found.push_back(child);
+      if (::getpgid(child) == root && stat_of(child).lives()) found.push_back(child);
   return found;
 }
 
@@ -221,7 +217,7 @@ std::string process_states(pid_t root, const std::vector<pid_t>& forkers) {
     const std::string state = kernel_state(folder_of(tree[i]), tree[i]);
     if (!state.empty()) out += (out.empty() ? "" : "; ") + state;
     for (const pid_t child : children.of(tree[i]))
-      if (lives(stat_of(child).state)) tree.push_back(child);
+      if (stat_of(child).lives()) tree.push_back(child);
   }
   return out;
 }

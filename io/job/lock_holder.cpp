@@ -5,25 +5,15 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/base/number.h"
 #include "io/json_field.h"
+#include "io/process_state.h"
 #include "io/read_file.h"
 
 namespace dt::io {
 
 std::uint64_t process_start(std::int64_t pid) {
-  // A process may end while it is asked.
-  const std::string stat = io::read_file(fmt::format("/proc/{}/stat", pid)).value_or("");
-  // The name in parentheses may hold blanks: count from its end. Field 22 is the start time.
-  std::size_t at = stat.rfind(')');
-  // Ended, and only waiting for its parent to take note.
-  if (at != std::string::npos && at + 2 < stat.size() &&
-      (stat[at + 2] == 'Z' || stat[at + 2] == 'X'))
-    return 0;
-  for (int field = 2; field < 22 && at != std::string::npos; ++field) at = stat.find(' ', at + 1);
-  if (at == std::string::npos) return 0;
-  std::string_view rest = std::string_view(stat).substr(at + 1);
-  return take_number<std::uint64_t>(rest).value_or(0);
+  const ProcStat stat = stat_of(pid);
+  return stat.lives() ? stat.start : 0;
 }
 
 bool same_boot(const LockHolder& a, const LockHolder& b) {

@@ -120,10 +120,10 @@ Seen look_at(pid_t pid) {
   // The handle first: if the kernel reuses the pid after this, the handle still refers to the old
   // process.
   seen.handle = io::open_pidfd(pid);
-  const io::ProcStat stat = io::parse_proc_stat(io::read_proc_file(folder_of(pid), "stat"));
+  const io::ProcStat stat = io::stat_of(pid);
   const auto words = words_of(pid);
   seen.parent = stat.parent;
-  if (stat.state == 'Z' || stat.state == 'X' || stat.state == '?' || is_cleaner(words)) {
+  if (!stat.lives() || is_cleaner(words)) {
     seen.handle.reset();
     return seen;
   }
