@@ -39,7 +39,6 @@
 #include "launcher/placement/hosts_file.h"
 #include "launcher/placement/placement.h"
 #include "launcher/placement/scheduler_program.h"
-#include "launcher/placement/starter_probe.h"
 #include "launcher/prune.h"
 #include "launcher/shell_word.h"
 #include "launcher/supervisor_process.h"
