@@ -25,6 +25,9 @@ namespace asio = boost::asio;
 /// `auto [ec, n] = co_await s.async_read_some(b, tok)`.
 inline constexpr auto tok = asio::as_tuple(asio::use_awaitable);
 
+/// When a timer expires that only wakes who waits for it, by cancel().
+inline constexpr auto kNever = asio::steady_timer::time_point::max();
+
 /// Waits; ends early when the coroutine is cancelled.
 inline awaitable<void> sleep_for(Duration duration) {
   asio::steady_timer timer(co_await asio::this_coro::executor, duration);

@@ -25,8 +25,8 @@ FrameChannel::FrameChannel(asio::any_io_executor executor, StreamPtr stream, std
     : stream_(std::move(stream)),
       read_buffer_(kReadSize, '\0'),
       max_queued_(max_queued),
-      wake_(executor, asio::steady_timer::time_point::max()),
-      drained_(executor, asio::steady_timer::time_point::max()) {}
+      wake_(executor, kNever),
+      drained_(executor, kNever) {}
 
 bool FrameChannel::send_bytes(std::string frame) {
   if (!open_) return false;

@@ -33,8 +33,7 @@ struct OutputPipe {
       if (is_full(text)) co_return;
       is_over = bool(ec);
     }
-    asio::steady_timer never(co_await asio::this_coro::executor,
-                             asio::steady_timer::time_point::max());
+    asio::steady_timer never(co_await asio::this_coro::executor, kNever);
     co_await never.async_wait(tok);
   }
   /// What lies in the pipe of a program that has ended; false: another process has it.

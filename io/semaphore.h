@@ -33,8 +33,7 @@ class Semaphore : public std::enable_shared_from_this<Semaphore> {
 
  private:
   struct Turn {
-    explicit Turn(Semaphore& s)
-        : semaphore(s), timer(s.executor_, asio::steady_timer::time_point::max()) {
+    explicit Turn(Semaphore& s) : semaphore(s), timer(s.executor_, kNever) {
       semaphore.queue_.push_back(this);
     }
     ~Turn() {

@@ -22,7 +22,7 @@ bool was_cancelled(const std::exception_ptr& error) {
 }  // namespace
 
 TaskGroup::TaskGroup(asio::any_io_executor executor)
-    : executor_(std::move(executor)), idle_(executor_, asio::steady_timer::time_point::max()) {}
+    : executor_(std::move(executor)), idle_(executor_, kNever) {}
 
 TaskGroup::~TaskGroup() { DT_CHECK(tasks_.empty(), "a task group was destroyed with live tasks"); }
 

@@ -54,8 +54,7 @@ class ThreadPool {
  private:
   template <class T>
   struct Pending {
-    explicit Pending(const asio::any_io_executor& executor)
-        : done(executor, asio::steady_timer::time_point::max()) {}
+    explicit Pending(const asio::any_io_executor& executor) : done(executor, kNever) {}
     bool has_begun = false;
     std::optional<T> value;
     asio::steady_timer done;  ///< Cancelled when one of these changes.

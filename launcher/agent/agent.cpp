@@ -621,7 +621,7 @@ class Agent {
   bool stop_requested_ = false;
   std::uint32_t stop_grace_ms_ = 0;
   bool drops_output_ = false;
-  asio::steady_timer stop_wake_{executor_, asio::steady_timer::time_point::max()};
+  asio::steady_timer stop_wake_{executor_, io::kNever};
 };
 
 }  // namespace

@@ -57,7 +57,7 @@ int gpu_watch_main(Duration interval) {
 GpuWatch::GpuWatch(asio::any_io_executor executor, Options options)
     : executor_(executor),
       options_(std::move(options)),
-      wake_(executor, asio::steady_timer::time_point::max()),
+      wake_(executor, io::kNever),
       answer_by_(executor) {}
 
 GpuWatch::~GpuWatch() { io::signal_pidfd(process_, SIGKILL); }

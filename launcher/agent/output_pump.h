@@ -14,9 +14,7 @@ namespace dt::launcher {
 class OutputPump {
  public:
   OutputPump(const io::asio::any_io_executor& executor, Processes& processes, SupervisorLink& link)
-      : processes_(&processes),
-        link_(&link),
-        wake_(executor, io::asio::steady_timer::time_point::max()) {}
+      : processes_(&processes), link_(&link), wake_(executor, io::kNever) {}
 
   /// Reads one pipe of a process to its end.
   io::awaitable<void> read(ProcessPtr process, bool is_stderr);

@@ -97,8 +97,8 @@ Process::Process(const asio::any_io_executor& executor, ProcessId id)
       token_(random_token()),
       pidfd_(executor),
       exec_result_(executor),
-      streams_changed_(executor, asio::steady_timer::time_point::max()),
-      kill_timer_(executor, asio::steady_timer::time_point::max()) {}
+      streams_changed_(executor, io::kNever),
+      kill_timer_(executor, io::kNever) {}
 
 Result<void> Process::start(const StartProcess& message, const ProcessDefaults& defaults) {
   ChildSpec spec;
@@ -189,7 +189,7 @@ awaitable<void> Process::finish_streams() {
   for (auto& pipe : output.pipes) pipe.close(ignored);
   // The readers end at their next step, and only then is the spool complete.
   while (output.open_pipes > 0) {
-    streams_changed_.expires_at(asio::steady_timer::time_point::max());
+    streams_changed_.expires_at(io::kNever);
     co_await streams_changed_.async_wait(tok);
   }
 }

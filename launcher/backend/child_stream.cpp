@@ -39,7 +39,7 @@ struct Program {
       : pid(child),
         pidfd(executor, handle.release()),
         errors(executor, words.release()),
-        ended(executor, asio::steady_timer::time_point::max()),
+        ended(executor, io::kNever),
         last_call(executor) {}
   pid_t pid;
   asio::posix::stream_descriptor pidfd;

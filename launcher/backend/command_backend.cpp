@@ -174,8 +174,7 @@ awaitable<void> StarterExec::watch_delay(Host host, ExecStream& stream, std::str
     waiting_[host] = fmt::format("{} waits: {}", program, words);
     log_->warn("{}: {} waits: {}: {}", host, program, words, remedy(starter_.kind, words));
   }
-  io::asio::steady_timer never(co_await io::asio::this_coro::executor,
-                               io::asio::steady_timer::time_point::max());
+  io::asio::steady_timer never(co_await io::asio::this_coro::executor, io::kNever);
   co_await never.async_wait(io::tok);
 }
 

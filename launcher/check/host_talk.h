@@ -35,8 +35,7 @@ class HostTalk {
   template <class Question>
   std::uint32_t ask(Question question) {
     question.id = ++last_id_;
-    asked_[question.id].arrives = std::make_unique<io::asio::steady_timer>(
-        executor_, io::asio::steady_timer::time_point::max());
+    asked_[question.id].arrives = std::make_unique<io::asio::steady_timer>(executor_, io::kNever);
     if (channel_) channel_->send(question);
     return question.id;
   }

@@ -51,7 +51,7 @@ class Console {
         terminal_(context.get_executor()),
         signals_(context),
         tasks_(context.get_executor()),
-        stop_wanted_(context, boost::asio::steady_timer::time_point::max()) {}
+        stop_wanted_(context, io::kNever) {}
 
   JobRun run(boost::asio::io_context& context, SupervisorStart how) {
     io::add_stop_signals(signals_);

@@ -43,8 +43,7 @@ class Pool final : public Exec {
  private:
   /// A session, and how many commands use it.
   struct Shared {
-    explicit Shared(const io::asio::any_io_executor& executor)
-        : changed(executor, io::asio::steady_timer::time_point::max()) {}
+    explicit Shared(const io::asio::any_io_executor& executor) : changed(executor, io::kNever) {}
     Connection connection;  ///< Its session is null until it is logged in.
     bool forwards_agent = false;
     bool connecting = true;

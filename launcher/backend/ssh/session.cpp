@@ -40,7 +40,7 @@ SshSession::SshSession(io::asio::any_io_executor executor)
     : executor_(std::move(executor)),
       lib_(std::make_unique<Libssh>()),
       descriptor_(executor_),
-      wake_(executor_, io::asio::steady_timer::time_point::max()),
+      wake_(executor_, io::kNever),
       alive_timer_(executor_) {}
 
 Result<SessionPtr> SshSession::make(io::asio::any_io_executor executor) {

@@ -29,7 +29,7 @@ SshStream::SshStream(SessionPtr session, ssh_channel channel, std::shared_ptr<vo
       channel_(channel),
       lease_(std::move(lease)),
       callbacks_(std::make_unique<ssh_channel_callbacks_struct>()),
-      arrived_(session_->executor(), io::asio::steady_timer::time_point::max()) {
+      arrived_(session_->executor(), io::kNever) {
   ssh_channel_callbacks_struct& table = *callbacks_;
   table.userdata = this;
   table.channel_data_function = &SshStream::on_data;
