@@ -6,7 +6,6 @@
 #include "core/launch/starter.h"
 #include "core/protocol/exit_code.h"
 #include "io/job/job_flags.h"
-#include "launcher/cli/completion.h"
 #include "launcher/placement/placement.h"
 
 namespace dt::launcher {

@@ -61,6 +61,9 @@ struct Environment {
 
 /// What a command line without words is answered with: what is missing, and examples.
 extern const char* const kFirstWords;
+/// What bash sources to complete the words of dtlaunch and dtctl: the text of packaging/completions
+/// from when it was configured.
+extern const char* const kBashCompletion;
 
 /// The job's spec: who runs where.
 [[nodiscard]] Result<io::JobSpec> plan(const Options& options, const Placement& placement);
