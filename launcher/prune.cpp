@@ -23,8 +23,7 @@ using SystemTime = std::chrono::system_clock::time_point;
 constexpr std::chrono::hours kKept{7 * 24};
 
 SystemTime changed_at(const struct stat& st) {
-  const auto since = std::chrono::seconds(st.st_mtim.tv_sec);
-  return SystemTime(std::chrono::duration_cast<SystemTime::duration>(since));
+  return std::chrono::system_clock::from_time_t(st.st_mtim.tv_sec);
 }
 
 /// How long hosts may wait for the supervisor of the job in this folder; 0 without a spec.
