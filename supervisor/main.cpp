@@ -14,7 +14,6 @@
 #include "io/asio.h"
 #include "io/descriptor_limit.h"
 #include "io/flags.h"
-#include "io/job/control_protocol.h"
 #include "io/notice_signals.h"
 #include "io/stop_signals.h"
 #include "io/subprocess.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "core/base/number.h"
 #include "core/files/host_names.h"
 
 namespace dt {

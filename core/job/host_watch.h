@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "core/base/id.h"
 #include "core/files/hosts.h"
 #include "core/job/context.h"
 #include "core/job/host_table.h"

@@ -11,7 +11,6 @@
 
 #include <map>
 #include <optional>
-#include <vector>
 
 #include "core/base/by_id.h"
 #include "core/base/id.h"

@@ -24,7 +24,6 @@
 
 #include <array>
 #include <map>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>

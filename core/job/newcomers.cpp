@@ -1,8 +1,6 @@
 #include "core/job/newcomers.h"
 
-#include <algorithm>
 #include <set>
-#include <vector>
 
 namespace dt {
 namespace {

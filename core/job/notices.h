@@ -16,7 +16,6 @@
 /// valid, or at its deadline.
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>

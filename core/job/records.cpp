@@ -1,8 +1,6 @@
 #include "core/job/records.h"
 
 #include <algorithm>
-#include <limits>
-#include <utility>
 
 namespace dt {
 namespace {

@@ -1,6 +1,5 @@
 #include "core/job/server_group.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "core/base/lookup.h"

@@ -2,9 +2,7 @@
 /// Newcomers are started by core/job/newcomers.h, views are decided by core/job/views.h. Pure.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <set>
 #include <string>

@@ -1,7 +1,6 @@
 #include "core/preflight/newcomer.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace dt::preflight {
 namespace {

@@ -11,7 +11,6 @@
 #include "core/job/membership.h"
 #include "core/job/notices.h"
 #include "core/job/server_group.h"
-#include "core/launch/holders.h"
 #include "io/clock.h"
 #include "io/last_words.h"
 #include "io/subprocess.h"

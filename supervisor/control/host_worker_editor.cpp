@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <sstream>
 #include <utility>
-#include <vector>
 
 #include "core/job/job.h"
 #include "core/job/membership.h"

@@ -8,7 +8,6 @@
 #include "core/job/notices.h"
 #include "core/job/server_group.h"
 #include "io/asio.h"
-#include "io/clock.h"
 #include "io/job/spec.h"
 
 namespace dt::supervisor {

@@ -1,6 +1,5 @@
 #include "supervisor/dtctl/clean.h"
 
-#include <algorithm>
 #include <boost/asio/use_future.hpp>
 #include <cstdio>
 #include <nlohmann/json.hpp>

@@ -6,9 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 
-#include "core/protocol/exit_code.h"
 #include "io/asio.h"
 #include "io/log.h"
 #include "io/stop_signals.h"

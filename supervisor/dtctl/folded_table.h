@@ -2,7 +2,6 @@
 /// "n[002-998]  MEMBER".
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 

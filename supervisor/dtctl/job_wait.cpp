@@ -4,7 +4,6 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "core/protocol/exit_code.h"
 #include "io/asio.h"
 #include "io/job/control_client.h"
 #include "io/job/spec.h"

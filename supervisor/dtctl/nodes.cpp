@@ -5,7 +5,6 @@
 #include "core/fleet/fleet_plan.h"
 #include "io/job/control_protocol.h"
 #include "io/line_prefixer.h"
-#include "io/log.h"
 #include "io/subprocess.h"
 #include "supervisor/dtctl/commands.h"
 #include "supervisor/dtctl/connection.h"

@@ -3,7 +3,6 @@
 #include <array>
 #include <cctype>
 #include <map>
-#include <string>
 #include <vector>
 
 #include "core/base/quantity.h"

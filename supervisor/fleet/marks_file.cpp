@@ -1,7 +1,6 @@
 #include "supervisor/fleet/marks_file.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -4,8 +4,6 @@
 #pragma once
 
 #include <map>
-#include <string>
-#include <vector>
 
 #include "core/job/events.h"
 #include "supervisor/control/job_status.h"

@@ -2,10 +2,8 @@
 /// and figures for the status.
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <string>
-#include <vector>
 
 #include "core/protocol/control_messages.h"
 #include "core/protocol/gpu_health.h"

@@ -1,7 +1,5 @@
 #include "supervisor/volume/journal_copy.h"
 
-#include <utility>
-
 namespace dt::supervisor {
 
 void JournalCopy::add(std::string_view bytes) {

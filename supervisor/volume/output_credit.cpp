@@ -1,7 +1,5 @@
 #include "supervisor/volume/output_credit.h"
 
-#include <algorithm>
-
 namespace dt::supervisor {
 namespace {
 
