@@ -27,26 +27,8 @@ constexpr int kMaxTries = 3;
 
 /// Done twice it is as if done once.
 bool repeatable(const VolumeRequest& q) {
-  switch (q.op) {
-    case VolumeOp::kAppend:
-      return q.number != kAnySize;
-    case VolumeOp::kWriteNew:
-    case VolumeOp::kRename:
-      return false;
-    case VolumeOp::kRead:
-    case VolumeOp::kExists:
-    case VolumeOp::kReplace:
-    case VolumeOp::kRewrite:
-    case VolumeOp::kTruncate:
-    case VolumeOp::kMakeDirs:
-    case VolumeOp::kRemove:
-    case VolumeOp::kList:
-    case VolumeOp::kLink:
-    case VolumeOp::kRoom:
-    case VolumeOp::kWatch:
-      return true;
-  }
-  return false;
+  if (q.op == VolumeOp::kAppend) return q.number != kAnySize;
+  return q.op != VolumeOp::kWriteNew && q.op != VolumeOp::kRename;
 }
 
 Error reply_error(const VolumeReply& reply) {
