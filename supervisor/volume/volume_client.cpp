@@ -325,13 +325,6 @@ awaitable<Result<void>> VolumeClient::call_void(VolumeRequest request) {
   co_return Result<void>();
 }
 
-template <class T>
-awaitable<Result<T>> VolumeClient::call_for(T VolumeReply::*part, VolumeRequest request) {
-  auto reply = co_await call(std::move(request));
-  if (!reply) co_return tl::unexpected(reply.error());
-  co_return std::move(*reply.*part);
-}
-
 awaitable<Result<std::optional<std::string>>> VolumeClient::read(std::string path,
                                                                  std::size_t most) {
   VolumeRequest request{.op = VolumeOp::kRead, .path = std::move(path), .number = most};
@@ -339,72 +332,6 @@ awaitable<Result<std::optional<std::string>>> VolumeClient::read(std::string pat
   if (!reply) co_return tl::unexpected(reply.error());
   if (!reply->yes) co_return std::nullopt;
   co_return std::move(reply->bytes);
-}
-
-awaitable<Result<bool>> VolumeClient::exists(std::string path) {
-  return call_for(&VolumeReply::yes, {.op = VolumeOp::kExists, .path = std::move(path)});
-}
-
-awaitable<Result<bool>> VolumeClient::write_new(std::string path, std::string bytes,
-                                                std::uint32_t mode) {
-  return call_for(&VolumeReply::yes, {.op = VolumeOp::kWriteNew,
-                                      .path = std::move(path),
-                                      .bytes = std::move(bytes),
-                                      .number = mode});
-}
-
-awaitable<Result<void>> VolumeClient::replace(std::string path, std::string bytes,
-                                              std::uint32_t mode) {
-  return call_void({.op = VolumeOp::kReplace,
-                    .path = std::move(path),
-                    .bytes = std::move(bytes),
-                    .number = mode});
-}
-
-awaitable<Result<void>> VolumeClient::rewrite(std::string path, std::string bytes) {
-  constexpr std::uint64_t kMode = 0666;
-  return call_void({.op = VolumeOp::kRewrite,
-                    .path = std::move(path),
-                    .bytes = std::move(bytes),
-                    .number = kMode});
-}
-
-awaitable<Result<void>> VolumeClient::append(std::string path, std::string bytes, std::uint64_t at,
-                                             bool sync) {
-  return call_void({.op = VolumeOp::kAppend,
-                    .path = std::move(path),
-                    .bytes = std::move(bytes),
-                    .number = at,
-                    .sync = sync});
-}
-
-awaitable<Result<void>> VolumeClient::truncate(std::string path, std::uint64_t size) {
-  return call_void({.op = VolumeOp::kTruncate, .path = std::move(path), .number = size});
-}
-
-awaitable<Result<void>> VolumeClient::make_dirs(std::string path) {
-  return call_void({.op = VolumeOp::kMakeDirs, .path = std::move(path)});
-}
-
-awaitable<Result<void>> VolumeClient::rename(std::string from, std::string to) {
-  return call_void({.op = VolumeOp::kRename, .path = std::move(from), .path2 = std::move(to)});
-}
-
-awaitable<Result<bool>> VolumeClient::link(std::string path, std::string target) {
-  return call_for(&VolumeReply::yes,
-                  {.op = VolumeOp::kLink, .path = std::move(path), .path2 = std::move(target)});
-}
-
-awaitable<Result<void>> VolumeClient::remove(std::string path) {
-  return call_void({.op = VolumeOp::kRemove, .path = std::move(path)});
-}
-
-awaitable<Result<std::vector<std::string>>> VolumeClient::list(std::string path) {
-  return call_for(&VolumeReply::names, {.op = VolumeOp::kList, .path = std::move(path)});
-}
-
-awaitable<Result<std::uint64_t>> VolumeClient::room(std::string folder) {
-  return call_for(&VolumeReply::number, {.op = VolumeOp::kRoom, .path = std::move(folder)});
 }
 
 Duration VolumeClient::stalled_for() const {

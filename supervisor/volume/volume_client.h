@@ -66,32 +66,70 @@ class VolumeClient {
   /// The file's content, nullopt if it does not exist; more than `most` bytes is an error.
   io::awaitable<Result<std::optional<std::string>>> read(std::string path,
                                                          std::size_t most = std::size_t{1} << 20);
-  io::awaitable<Result<bool>> exists(std::string path);
+  io::awaitable<Result<bool>> exists(std::string path) {
+    return call_for(&VolumeReply::yes, {.op = VolumeOp::kExists, .path = std::move(path)});
+  }
   /// False if it exists already. Synced.
   io::awaitable<Result<bool>> write_new(std::string path, std::string bytes,
-                                        std::uint32_t mode = 0666);
+                                        std::uint32_t mode = kMode) {
+    return call_for(&VolumeReply::yes, {.op = VolumeOp::kWriteNew,
+                                        .path = std::move(path),
+                                        .bytes = std::move(bytes),
+                                        .number = mode});
+  }
   /// Whole new content or the old one, never a part. Synced.
   io::awaitable<Result<void>> replace(std::string path, std::string bytes,
-                                      std::uint32_t mode = 0666);
+                                      std::uint32_t mode = kMode) {
+    return call_void({.op = VolumeOp::kReplace,
+                      .path = std::move(path),
+                      .bytes = std::move(bytes),
+                      .number = mode});
+  }
   /// replace() of a file that is the user's: it keeps mode and group, and its owner where that is
   /// allowed; a link stays, and the file at its end is replaced. Where that cannot be, it is an
   /// error, and nothing has changed: so for a link of another user.
-  io::awaitable<Result<void>> rewrite(std::string path, std::string bytes);
+  io::awaitable<Result<void>> rewrite(std::string path, std::string bytes) {
+    return call_void({.op = VolumeOp::kRewrite,
+                      .path = std::move(path),
+                      .bytes = std::move(bytes),
+                      .number = kMode});
+  }
   /// With `at` the file must have that size, or a part of `bytes` behind it (an interrupted earlier
   /// try), so that repeating is harmless.
   io::awaitable<Result<void>> append(std::string path, std::string bytes,
-                                     std::uint64_t at = kAnySize, bool sync = false);
-  io::awaitable<Result<void>> truncate(std::string path, std::uint64_t size);
-  io::awaitable<Result<void>> make_dirs(std::string path);
-  io::awaitable<Result<void>> rename(std::string from, std::string to);
+                                     std::uint64_t at = kAnySize, bool sync = false) {
+    return call_void({.op = VolumeOp::kAppend,
+                      .path = std::move(path),
+                      .bytes = std::move(bytes),
+                      .number = at,
+                      .sync = sync});
+  }
+  io::awaitable<Result<void>> truncate(std::string path, std::uint64_t size) {
+    return call_void({.op = VolumeOp::kTruncate, .path = std::move(path), .number = size});
+  }
+  io::awaitable<Result<void>> make_dirs(std::string path) {
+    return call_void({.op = VolumeOp::kMakeDirs, .path = std::move(path)});
+  }
+  io::awaitable<Result<void>> rename(std::string from, std::string to) {
+    return call_void({.op = VolumeOp::kRename, .path = std::move(from), .path2 = std::move(to)});
+  }
   /// Makes `path` a symbolic link to `target`, replacing any file; false if the volume has no
   /// links.
-  io::awaitable<Result<bool>> link(std::string path, std::string target);
-  io::awaitable<Result<void>> remove(std::string path);
-  io::awaitable<Result<std::vector<std::string>>> list(std::string path);
+  io::awaitable<Result<bool>> link(std::string path, std::string target) {
+    return call_for(&VolumeReply::yes,
+                    {.op = VolumeOp::kLink, .path = std::move(path), .path2 = std::move(target)});
+  }
+  io::awaitable<Result<void>> remove(std::string path) {
+    return call_void({.op = VolumeOp::kRemove, .path = std::move(path)});
+  }
+  io::awaitable<Result<std::vector<std::string>>> list(std::string path) {
+    return call_for(&VolumeReply::names, {.op = VolumeOp::kList, .path = std::move(path)});
+  }
 
   /// Free bytes for this user on the folder's file system.
-  io::awaitable<Result<std::uint64_t>> room(std::string folder);
+  io::awaitable<Result<std::uint64_t>> room(std::string folder) {
+    return call_for(&VolumeReply::number, {.op = VolumeOp::kRoom, .path = std::move(folder)});
+  }
 
   /// Output: nobody waits for it, however long the volume stalls. Over the queue limit the oldest
   /// is dropped, and a line in the file reports how much. An error goes to on_append_error. With a
@@ -142,7 +180,11 @@ class VolumeClient {
   io::awaitable<Result<VolumeReply>> call(VolumeRequest request);
   io::awaitable<Result<void>> call_void(VolumeRequest request);
   template <class T>
-  io::awaitable<Result<T>> call_for(T VolumeReply::*part, VolumeRequest request);
+  io::awaitable<Result<T>> call_for(T VolumeReply::*part, VolumeRequest request) {
+    auto reply = co_await call(std::move(request));
+    if (!reply) co_return tl::unexpected(reply.error());
+    co_return std::move(*reply.*part);
+  }
   io::awaitable<Result<VolumeReply>> ask_helper(const VolumeRequest& request);
   io::awaitable<void> read_hints(std::shared_ptr<Helper> helper);
   io::awaitable<void> pause(Duration duration);
@@ -163,6 +205,7 @@ class VolumeClient {
   [[nodiscard]] std::shared_ptr<Entry> output_entry(OutputQueue::Append append);
 
   static constexpr int kRequestsInARow = 8;
+  static constexpr std::uint32_t kMode = 0666;  ///< Of new files.
 
   io::asio::any_io_executor executor_;
   Options options_;
