@@ -7,23 +7,9 @@ bool knows_names_only(StarterKind kind) {
 }
 
 std::string_view to_text(StarterKind kind) {
-  switch (kind) {
-    case StarterKind::kLocal:
-      return "local";
-    case StarterKind::kSsh:
-      return "ssh";
-    case StarterKind::kSlurm:
-      return "slurm";
-    case StarterKind::kSge:
-      return "sge";
-    case StarterKind::kMpi:
-      return "mpi";
-    case StarterKind::kKubernetes:
-      return "kubernetes";
-    case StarterKind::kCommand:
-      return "command";
-  }
-  return "?";
+  constexpr std::string_view kNames[] = {"local", "ssh",        "slurm",  "sge",
+                                         "mpi",   "kubernetes", "command"};
+  return kNames[static_cast<std::size_t>(kind)];
 }
 
 std::optional<StarterKind> starter_kind(std::string_view name) {

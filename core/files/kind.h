@@ -8,6 +8,7 @@
 
 namespace dt {
 
+/// kind.cpp and launch/allocation.cpp have names in this order.
 enum class StarterKind { kLocal, kSsh, kSlurm, kSge, kMpi, kKubernetes, kCommand };
 
 inline constexpr std::array kStarterKinds = {

@@ -192,21 +192,8 @@ std::string name_of(const Allocation& allocation) {
 }
 
 std::string_view starter_of(StarterKind kind) {
-  switch (kind) {
-    case StarterKind::kSlurm:
-      return "srun";
-    case StarterKind::kSge:
-      return "qrsh";
-    case StarterKind::kMpi:
-      return "mpirun";
-    case StarterKind::kKubernetes:
-      return "kubectl";
-    case StarterKind::kLocal:
-    case StarterKind::kSsh:
-    case StarterKind::kCommand:
-      break;
-  }
-  return to_text(kind);
+  constexpr Text kNames[] = {"local", "ssh", "srun", "qrsh", "mpirun", "kubectl", "command"};
+  return kNames[static_cast<std::size_t>(kind)];
 }
 
 std::uint32_t usual_workers(const Allocation& allocation) {
