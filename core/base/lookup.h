@@ -10,12 +10,13 @@ template <class Map>
   return it == map.end() ? nullptr : &it->second;
 }
 
-/// The value at `key`; a default one if there is none.
+/// The value at `key`; a default one, which stays, if there is none.
 template <class Map>
-[[nodiscard]] typename Map::mapped_type value_in(const Map& map,
-                                                 const typename Map::key_type& key) {
+[[nodiscard]] const typename Map::mapped_type& value_in(const Map& map,
+                                                        const typename Map::key_type& key) {
+  static const typename Map::mapped_type kNone{};
   const auto* value = find_in(map, key);
-  return value ? *value : typename Map::mapped_type{};
+  return value ? *value : kNone;
 }
 
 }  // namespace dt

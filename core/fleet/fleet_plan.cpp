@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/base/lookup.h"
 #include "core/base/result.h"
 
 namespace dt {
@@ -22,7 +23,7 @@ class Planner {
   }
 
   void look_at(const Machine& machine) {
-    const JobHost host = host_of(machine.host);
+    const JobHost& host = value_in(wish_.hosts, machine.host);
     if (machine.kept && !wish_.lets_go) look_at_kept(machine, host);
     if (machine.state == MachineState::kEnding) return look_at_ending(machine, host);
     if (wish_.lets_go) {
@@ -126,11 +127,6 @@ class Planner {
   void idle(const Machine& machine, std::string why) {
     if (rules_.returns_idle) return let_go(machine, std::move(why));
     if (machine.mark != Mark::kNone) mark(machine, Mark::kRemoved);
-  }
-
-  [[nodiscard]] JobHost host_of(const std::string& name) const {
-    const auto at = wish_.hosts.find(name);
-    return at == wish_.hosts.end() ? JobHost{} : at->second;
   }
 
   void act(FleetAction action) { plan_.actions.push_back(std::move(action)); }

@@ -3,7 +3,6 @@
 #include <functional>
 #include <utility>
 
-#include "core/base/lookup.h"
 #include "core/base/quantity.h"
 #include "core/protocol/exit_code.h"
 
@@ -276,12 +275,6 @@ void HostTable::apply(const AgentKnown& r) {
 }
 
 // ---------------------------------------------------------------- questions
-
-const HostState& HostTable::at(const Host& host) const {
-  static const HostState kUnknown;
-  const HostState* known = find_in(hosts_, host);
-  return known ? *known : kUnknown;
-}
 
 const Host& HostTable::as_given(const Host& host) const {
   const auto known = given_.find(host);

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "core/base/id.h"
+#include "core/base/lookup.h"
 #include "core/files/hosts.h"
 #include "core/job/context.h"
 #include "core/job/liveness.h"
@@ -143,7 +144,7 @@ class HostTable {
 
   [[nodiscard]] const std::map<Host, HostState>& all() const { return hosts_; }
   /// A default row for a host that is not known.
-  [[nodiscard]] const HostState& at(const Host& host) const;
+  [[nodiscard]] const HostState& at(const Host& host) const { return value_in(hosts_, host); }
   /// With its way and its GPUs as the launch or the last accepted file gives them.
   [[nodiscard]] const Host& as_given(const Host& host) const;
   [[nodiscard]] bool is_up(const Host& host) const { return at(host).link == Link::kUp; }

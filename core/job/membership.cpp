@@ -28,12 +28,6 @@ Membership::Row& Membership::row(const Host& host) {
   return rows_[host];
 }
 
-const Membership::Row& Membership::at(const Host& host) const {
-  static const Row kUnknown;
-  const Row* known = find_in(rows_, host);
-  return known ? *known : kUnknown;
-}
-
 void Membership::count_in(const Worker& worker) {
   ++by_state_[static_cast<std::size_t>(WorkerState(worker.state))];
   Row& r = row(worker.host);

@@ -189,7 +189,7 @@ class Membership {
   /// The host's row, to be changed.
   Row& row(const Host& host);
   /// A default row for a host that is not known.
-  [[nodiscard]] const Row& at(const Host& host) const;
+  [[nodiscard]] const Row& at(const Host& host) const { return value_in(rows_, host); }
   /// Adds the worker to the counts of its host and state, or takes it out.
   void count_in(const Worker& worker);
   void count_out(const Worker& worker);

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "core/base/lookup.h"
 #include "core/protocol/exit_code.h"
 
 namespace dt {
@@ -352,12 +351,6 @@ std::set<Host> ServerGroup::hosts() const {
   std::set<Host> out;
   for (const auto& [id, s] : servers_) out.insert(s.host);
   return out;
-}
-
-const std::vector<ServerId>& ServerGroup::on(const Host& host) const {
-  static const std::vector<ServerId> kNone;
-  const auto* there = find_in(on_host_, host);
-  return there ? *there : kNone;
 }
 
 bool ServerGroup::awaits_start_on(const Host& host) const {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/base/id.h"
+#include "core/base/lookup.h"
 #include "core/files/hosts.h"
 #include "core/job/checkpoints.h"
 #include "core/job/context.h"
@@ -140,7 +141,9 @@ class ServerGroup {
     return std::ranges::any_of(servers_, [&is](const auto& s) { return is(s.second); });
   }
   /// Those of this host.
-  [[nodiscard]] const std::vector<ServerId>& on(const Host& host) const;
+  [[nodiscard]] const std::vector<ServerId>& on(const Host& host) const {
+    return value_in(on_host_, host);
+  }
   /// Goes back to the newest checkpoint, or ends the job where it cannot.
   void lost(const Loss& loss);
   void roll_back(const Loss& loss, const Origin& origin);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/base/lookup.h"
 #include "core/base/quantity.h"
 #include "core/job/boundary.h"
 #include "core/job/checkpoints.h"
@@ -106,9 +107,7 @@ void JobFigures::figures(WorkerId worker, const Figures& figures, Time now) {
 }
 
 std::optional<double> JobFigures::samples_per_s(ProcessId process, Time now) const {
-  const auto observed = processes_.find(process);
-  if (observed == processes_.end()) return std::nullopt;
-  const auto& samples = observed->second.samples;
+  const auto& samples = value_in(processes_, process).samples;
   const auto first = std::find_if(samples.begin(), samples.end(), [now](const auto& one) {
     return now - one.first <= kSamplesOver;
   });
@@ -133,8 +132,7 @@ std::optional<double> JobFigures::checkpoint_age_s(Time now) const {
 }
 
 JobFigures::Process JobFigures::of(ProcessId process) const {
-  const auto observed = processes_.find(process);
-  return observed == processes_.end() ? Process() : observed->second.seen;
+  return value_in(processes_, process).seen;
 }
 
 std::string JobFigures::line(const Job& job, Time now, double uptime_s) const {

@@ -43,18 +43,10 @@ io::MaybeNumber age(const std::optional<Time>& then, Time now) {
   return then ? in_seconds(now - *then) : std::nullopt;
 }
 
-const ProcessNotes& notes_of(const StatusInput& in, ProcessId process) {
-  static const ProcessNotes kNone;
-  const auto notes = in.processes.find(process);
-  return notes == in.processes.end() ? kNone : notes->second;
-}
-
 /// The numbers of the GPUs that a worker sees.
 std::vector<std::uint64_t> gpus_of(const StatusInput& in, const Host& host, WorkerId worker) {
-  const auto notes = in.hosts.find(host);
-  if (notes == in.hosts.end() || !in.reach(host).is_up) return {};
-  for (const auto& [id, gpus] : notes->second.gpus.workers)
-    if (id == worker) return {gpus.begin(), gpus.end()};
+  for (const auto& [id, gpus] : value_in(in.hosts, host).gpus.workers)
+    if (id == worker && in.reach(host).is_up) return {gpus.begin(), gpus.end()};
   return {};
 }
 
@@ -150,7 +142,7 @@ std::optional<io::ProgressStatus> progress_of(const StatusInput& in, WorkerId id
 io::WorkerStatus worker_status(const StatusInput& in, WorkerId id, const Worker& w,
                                bool leaves_next) {
   const ProcessId process{Role::kWorker, id.value};
-  const ProcessNotes& notes = notes_of(in, process);
+  const ProcessNotes& notes = value_in(in.processes, process);
   const JobFigures::Process seen = in.figures.of(process);
   const Stragglers& stragglers = in.job.stragglers();
   io::WorkerStatus out;
@@ -214,7 +206,7 @@ std::vector<io::WorkerStatus> workers_status(const StatusInput& in) {
 std::vector<io::ServerStatus> servers_status(const StatusInput& in) {
   std::vector<io::ServerStatus> out;
   for (const auto& [id, s] : in.job.servers().all()) {
-    const ProcessNotes& notes = notes_of(in, {Role::kServer, id.value});
+    const ProcessNotes& notes = value_in(in.processes, {Role::kServer, id.value});
     const ServerWatch& watch = in.job.servers().watch();
     const auto silence = watch.silence(id);
     out.push_back({.id = id.value,

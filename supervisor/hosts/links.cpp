@@ -349,12 +349,6 @@ void HostLinks::tell_awaited(Time until) {
 
 // ---------------------------------------------------------------- questions
 
-const HostLink& HostLinks::at(const Host& host) const {
-  static const HostLink kUnknown;
-  const auto it = hosts_.find(host);
-  return it == hosts_.end() ? kUnknown : it->second;
-}
-
 std::string HostLinks::address_of(const Host& host) const {
   const HostLink& h = at(host);
   return h.address.empty() ? host.name : h.address;

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/lookup.h"
 #include "launcher/backend/backend.h"
 #include "supervisor/context/supervisor_context.h"
 #include "supervisor/hosts/agent_connection.h"
@@ -96,7 +97,7 @@ class HostLinks {
 
   [[nodiscard]] const std::map<Host, HostLink>& all() const { return hosts_; }
   /// An unknown host is like one that was never reached.
-  [[nodiscard]] const HostLink& at(const Host& host) const;
+  [[nodiscard]] const HostLink& at(const Host& host) const { return value_in(hosts_, host); }
   /// A host's address; its name while that is not known.
   [[nodiscard]] std::string address_of(const Host& host) const;
 
