@@ -9,6 +9,7 @@
 #include <random>
 #include <utility>
 
+#include "core/base/lookup.h"
 #include "core/base/quantity.h"
 #include "core/files/hosts.h"
 #include "core/job/boundary.h"
@@ -365,8 +366,7 @@ class Loop final : public Supervisor {
 
   void decided(const JobEvent& event, bool is_change) {
     const Time at = io::steady_now();
-    if (std::holds_alternative<NoticeGiven>(event) || std::holds_alternative<HostsAccepted>(event))
-      fleet_.look();
+    if (is_any_of<NoticeGiven, HostsAccepted>(event)) fleet_.look();
     figures_.look(*context_.job, at);
     if (const auto news = figures_.news(*context_.job, at)) act(*news);
     if (is_change) changes_.note();

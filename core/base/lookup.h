@@ -1,5 +1,7 @@
-/// Reads from maps that have no entry for some keys.
+/// Reads from maps that have no entry for some keys; what a variant may be.
 #pragma once
+
+#include <variant>
 
 namespace dt {
 
@@ -17,6 +19,12 @@ template <class Map>
   static const typename Map::mapped_type kNone{};
   const auto* value = find_in(map, key);
   return value ? *value : kNone;
+}
+
+/// Whether it is of one of these types.
+template <class... Types>
+[[nodiscard]] bool is_any_of(const auto& variant) {
+  return (std::holds_alternative<Types>(variant) || ...);
 }
 
 }  // namespace dt

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/lookup.h"
+
 namespace dt {
 namespace {
 
@@ -22,16 +24,14 @@ std::vector<FleetAction> FleetMemory::look(std::vector<Machine> listed, const Jo
   for (Machine& machine : listed) {
     // Not every provider can change what it keeps of a machine that ends.
     if (replaced_.contains(machine.id)) machine.kept.reset();
-    const auto mark = marks_.find(machine.id);
-    if (mark != marks_.end()) machine.mark = std::max(machine.mark, mark->second);
+    machine.mark = std::max(machine.mark, value_in(marks_, machine.id));
   }
   is_changed_ = listed != machines_;
   machines_ = std::move(listed);
   for (const Machine& machine : machines_)
     if (!machine.replaces.empty()) replaced_.insert(machine.replaces);
   std::erase_if(gone_, [&](const Machine& machine) {
-    const auto host = wish.hosts.find(machine.host);
-    return host == wish.hosts.end() || !host->second.is_leaving || replaced_.contains(machine.id) ||
+    return !value_in(wish.hosts, machine.host).is_leaving || replaced_.contains(machine.id) ||
            has(machines_, machine.id);
   });
   std::vector<Machine> all = machines_;

@@ -8,6 +8,8 @@
 #include <utility>
 #include <variant>
 
+#include "core/base/lookup.h"
+
 namespace dt {
 namespace {
 
@@ -16,16 +18,10 @@ constexpr std::size_t kMostLines = 50'000;
 
 /// Boundaries before and behind it are not compared.
 bool is_barrier(const Record& record) {
-  const auto* gone = std::get_if<WorkerGone>(&record);
-  return std::holds_alternative<JobBegan>(record) || std::holds_alternative<FileTaken>(record) ||
-         std::holds_alternative<RolledBack>(record) || std::holds_alternative<MemberLeft>(record) ||
-         std::holds_alternative<PlacesWanted>(record) ||
-         std::holds_alternative<BaseReplaced>(record) ||
-         std::holds_alternative<JobEnding>(record) || std::holds_alternative<GroupStops>(record) ||
-         std::holds_alternative<GroupBegan>(record) ||
-         std::holds_alternative<NoticeTaken>(record) ||
-         std::holds_alternative<NoticeOver>(record) ||
-         (gone && gone->status.clean() && gone->why.empty());
+  if (const auto* gone = std::get_if<WorkerGone>(&record))
+    return gone->status.clean() && gone->why.empty();
+  return is_any_of<JobBegan, FileTaken, RolledBack, MemberLeft, PlacesWanted, BaseReplaced,
+                   JobEnding, GroupStops, GroupBegan, NoticeTaken, NoticeOver>(record);
 }
 
 /// The epoch that begins with the record.
@@ -61,20 +57,14 @@ class Shortener {
  private:
   /// Drops each record that a later one replaces, whatever comes between them.
   void drop_replaced() {
-    bool term = false;
-    bool spent = false;
-    bool timed = false;
+    std::set<std::size_t> kinds;  // by their places in Record
     std::set<Host> placed;
     std::set<Host> known;
     std::set<Host> had_agent;
     for (std::size_t i = records_.size(); i-- > 0;) {
       const Record& record = records_[i];
-      if (std::holds_alternative<TermBegan>(record)) {
-        is_kept_[i] = !std::exchange(term, true);
-      } else if (std::holds_alternative<TimeSpent>(record)) {
-        is_kept_[i] = !std::exchange(spent, true);
-      } else if (std::holds_alternative<CheckpointTimed>(record)) {
-        is_kept_[i] = !std::exchange(timed, true);
+      if (is_any_of<TermBegan, TimeSpent, CheckpointTimed>(record)) {
+        is_kept_[i] = kinds.insert(record.index()).second;
       } else if (const auto* place = std::get_if<AgentPlaced>(&record)) {
         is_kept_[i] = placed.insert(place->host).second;
       } else if (const auto* agent = std::get_if<AgentKnown>(&record)) {
@@ -142,11 +132,9 @@ class Shortener {
     const auto* commit = std::get_if<Committed>(&records_[i]);
     if (!commit) return true;
     if (last_save_ == i || !commit->leavers.empty()) return false;
-    const auto joined = joined_.find(i);
     return std::holds_alternative<Committed>(records_[next]) &&
-           (joined == joined_.end() || std::ranges::none_of(joined->second, [&gone](WorkerId id) {
-              return gone.contains(id);
-            }));
+           std::ranges::none_of(value_in(joined_, i),
+                                [&gone](WorkerId id) { return gone.contains(id); });
   }
 
   [[nodiscard]] std::vector<Record> result() const {

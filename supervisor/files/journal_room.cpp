@@ -1,7 +1,8 @@
 #include "supervisor/files/journal_room.h"
 
 #include <iterator>
-#include <variant>
+
+#include "core/base/lookup.h"
 
 namespace dt::supervisor {
 
@@ -30,12 +31,8 @@ std::string JournalRoom::news(const std::string& shortage) {
 }
 
 bool JournalRoom::matters(const JobEvent& event) {
-  return !std::holds_alternative<Tick>(event) &&
-         !std::holds_alternative<FromServer<Traffic>>(event) &&
-         !std::holds_alternative<FromWorker<ServersHeard>>(event) &&
-         !std::holds_alternative<FromWorker<Progress>>(event) &&
-         !std::holds_alternative<FromWorker<Figures>>(event) &&
-         !std::holds_alternative<ProcessInspected>(event);
+  return !is_any_of<Tick, FromServer<Traffic>, FromWorker<ServersHeard>, FromWorker<Progress>,
+                    FromWorker<Figures>, ProcessInspected>(event);
 }
 
 bool JournalRoom::is_void(const JobEvent& event, const Host& released) {

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "core/base/lookup.h"
 #include "io/clock.h"
 #include "io/fd.h"
 #include "io/job/control_protocol.h"
@@ -275,8 +276,7 @@ awaitable<bool> FleetRun::is_in_force(std::string host) {
     const auto wish = co_await ask_wish(kSoon);
     if (!wish) break;
     seen_ = wish->number;
-    const auto at = wish->job.hosts.find(host);
-    if (at != wish->job.hosts.end() && at->second.in_file > 0) co_return true;
+    if (value_in(wish->job.hosts, host).in_file > 0) co_return true;
   }
   co_return false;
 }
@@ -319,9 +319,8 @@ Result<std::vector<Machine>> FleetRun::to_be_asked(const Resize& resize, const J
     return fail(ErrorKind::kInvalid, "{} takes no machine back: dtctl remove HOST", name);
   std::vector<Machine> all = listed;
   std::erase_if(all, [&](const Machine& machine) {
-    const auto host = job.hosts.find(machine.host);
     return machine.is_asked || machine.mark == Mark::kBase ||
-           (host != job.hosts.end() && host->second.is_own) ||
+           value_in(job.hosts, machine.host).is_own ||
            (!resize.host.empty() && machine.host != resize.host);
   });
   std::vector<Machine> chosen =
