@@ -144,28 +144,19 @@ Outcome<Fd> open_plain(const std::string& path, int flags, struct stat& now) {
   return fd;
 }
 
+/// The errno of a call on a volume that has no links.
+bool lacks_links(int number) { return number == EPERM || number == ENOSYS || number == EOPNOTSUPP; }
+
 /// Its whole content or nothing, wherever we are killed; without hard links it may be a part.
 Outcome<VolumeReply> write_new(const VolumeRequest& q) {
   const std::string temporary = new_name(q.path);
-  VolumeReply reply;
-  auto done = write_synced(temporary, q);
-  if (done) {
-    auto linked = link_new(temporary, q.path);
-    if (linked)
-      reply.yes = *linked;
-    else
-      done = tl::unexpected(linked.error());
-  }
+  auto made = write_synced(temporary, q).and_then([&] { return link_new(temporary, q.path); });
   ::unlink(temporary.c_str());
-  const bool has_links = done || (done.error().number != EPERM && done.error().number != ENOSYS &&
-                                  done.error().number != EOPNOTSUPP);
-  if (!has_links) {
-    done = write_synced(q.path, q);
-    reply.yes = done.has_value();
-    if (!done && done.error().number == EEXIST) return reply;
+  if (!made && lacks_links(made.error().number)) {
+    made = write_synced(q.path, q).map([] { return true; });
+    if (!made && made.error().number == EEXIST) made = false;
   }
-  if (!done) return tl::unexpected(done.error());
-  return reply;
+  return made.map([](bool yes) { return VolumeReply{.yes = yes}; });
 }
 
 Outcome<VolumeReply> replace(const VolumeRequest& q, const std::string& path,
@@ -197,14 +188,11 @@ Outcome<VolumeReply> rewrite(const VolumeRequest& q) {
 /// The old file or the new link is there at any moment.
 Outcome<VolumeReply> make_link(const VolumeRequest& q) {
   const std::string temporary = new_name(q.path);
-  VolumeReply reply;
   if (::symlink(q.path2.c_str(), temporary.c_str()) != 0) {
-    const bool has_links = errno != EPERM && errno != ENOSYS && errno != EOPNOTSUPP;
-    if (has_links) return trouble("link", q.path);
-    return reply;
+    if (lacks_links(errno)) return VolumeReply();
+    return trouble("link", q.path);
   }
-  reply.yes = ::rename(temporary.c_str(), q.path.c_str()) == 0;
-  if (reply.yes) return reply;
+  if (::rename(temporary.c_str(), q.path.c_str()) == 0) return VolumeReply{.yes = true};
   auto failed = trouble("rename to", q.path);
   ::unlink(temporary.c_str());
   return failed;
