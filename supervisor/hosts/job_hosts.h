@@ -1,17 +1,18 @@
 /// The hosts of a job, as its loop sees them: carries out there what the job machine asks for, and
-/// posts what is heard from there as its events. The parts know only those that stand before them
-/// here.
+/// posts what is heard from there as its events. Processes are started with their environment,
+/// stopped, asked for, and handed messages by agents; what they report comes back by AgentReports.
+/// The parts know only those that stand before them here.
 #pragma once
 
 #include <map>
 
 #include "core/job/events.h"
+#include "launcher/environment.h"
 #include "supervisor/control/job_status.h"
 #include "supervisor/hosts/checkpoint_keeper.h"
 #include "supervisor/hosts/host_gate.h"
 #include "supervisor/hosts/links.h"
 #include "supervisor/hosts/prepare_runs.h"
-#include "supervisor/hosts/process_orders.h"
 #include "supervisor/hosts/reports.h"
 
 namespace dt::supervisor {
@@ -26,10 +27,16 @@ class JobHosts {
   void carry_out(const ReleaseHost& e);
   void carry_out(const Prepare& e);
   void carry_out(const SealCheckpoint& e);
-  /// What ProcessOrders carries out.
-  template <class Order>
-  requires requires(ProcessOrders& orders, const Order& order) { orders.carry_out(order); }
-  void carry_out(const Order& order) { orders_.carry_out(order); }
+  void carry_out(const StartWorker& e);
+  void carry_out(const StartServer& e);
+  void carry_out(const Stop& e);
+  void carry_out(const Inspect& e) { links_.send(e.host, AskProcess{e.process}); }
+  void carry_out(const Acknowledge& e);
+  void carry_out(const SendCommit& e) { send(e.host, {Role::kServer, e.server.value}, e.message); }
+  template <class Message>
+  void carry_out(const SendToWorker<Message>& e) {
+    send(e.host, {Role::kWorker, e.worker.value}, e.message);
+  }
 
   /// The links to their agents: time, silence, the end.
   [[nodiscard]] HostLinks& links() { return links_; }
@@ -44,13 +51,19 @@ class JobHosts {
   [[nodiscard]] const std::map<Host, HostNotes>& notes() const { return reports_.hosts(); }
 
  private:
+  void start(const Host& host, StartProcess start, const launcher::ProcessFacts& facts);
+  template <class Message>
+  void send(const Host& host, ProcessId process, const Message& message) {
+    links_.send(host, ToProcess{process, Message::kType, wire::body_of(message)});
+  }
+
   SupervisorContext& context_;
+  ProcessOutput& output_;
   HostLinks links_;
   Gate gate_;
   PrepareRuns prepares_;
   CheckpointKeeper checkpoints_;
   AgentReports reports_;
-  ProcessOrders orders_;
 };
 
 }  // namespace dt::supervisor
