@@ -32,6 +32,10 @@ struct Instant {
 };
 
 [[nodiscard]] inline double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
+/// Whole ones, as messages have them.
+[[nodiscard]] inline std::uint32_t milliseconds(Duration d) {
+  return static_cast<std::uint32_t>(d / std::chrono::milliseconds(1));
+}
 [[nodiscard]] inline Duration from_seconds(double seconds) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
 }

@@ -152,8 +152,7 @@ void AgentConnection::say_hello() {
   hello.host = to_string(options_.host);
   hello.term = options_.term;
   hello.orphan_timeout_ms = options_.orphan_timeout_ms;
-  hello.beat_ms = static_cast<std::uint32_t>(
-      std::chrono::duration_cast<std::chrono::milliseconds>(options_.beat).count());
+  hello.beat_ms = milliseconds(options_.beat);
   hello.received.assign(received_.begin(), received_.end());
   channel_->send(hello);
   said_hello_at_ = io::steady_now();

@@ -1,6 +1,5 @@
 #include "supervisor/hosts/job_hosts.h"
 
-#include <chrono>
 #include <utility>
 
 #include "core/job/job.h"
@@ -71,11 +70,6 @@ void JobHosts::start(const Host& host, StartProcess start, const launcher::Proce
   start.env = launcher::environment(context_.spec, facts);
   output_.open(start.process, host);
   links_.send(host, start);
-}
-
-void JobHosts::carry_out(const Stop& e) {
-  const auto grace = std::chrono::duration_cast<std::chrono::milliseconds>(e.grace).count();
-  links_.send(e.host, StopProcess{e.process, static_cast<std::uint32_t>(grace)});
 }
 
 void JobHosts::carry_out(const Acknowledge& e) {

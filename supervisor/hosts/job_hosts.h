@@ -29,7 +29,9 @@ class JobHosts {
   void carry_out(const SealCheckpoint& e);
   void carry_out(const StartWorker& e);
   void carry_out(const StartServer& e);
-  void carry_out(const Stop& e);
+  void carry_out(const Stop& e) {
+    links_.send(e.host, StopProcess{e.process, milliseconds(e.grace)});
+  }
   void carry_out(const Inspect& e) { links_.send(e.host, AskProcess{e.process}); }
   void carry_out(const Acknowledge& e);
   void carry_out(const SendCommit& e) { send(e.host, {Role::kServer, e.server.value}, e.message); }

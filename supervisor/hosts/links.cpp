@@ -38,11 +38,6 @@ Duration beat_of(const io::JobSpec& spec) {
   return std::clamp<Duration>(spec.rules.liveness.suspect_after / 2, 250ms, 5s);
 }
 
-std::uint32_t milliseconds(Duration d) {
-  return static_cast<std::uint32_t>(
-      std::chrono::duration_cast<std::chrono::milliseconds>(d).count());
-}
-
 /// The folder that every host needs before processes start there; empty if none is needed.
 std::string folder_to_check(const io::JobSpec& spec) {
   const bool is_shared = !io::is_local(spec) && !spec.no_shared_folder && spec.sync_dst_dir.empty();
