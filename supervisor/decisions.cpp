@@ -85,11 +85,10 @@ void Decisions::carry_out(std::vector<Effect> effects) {
     if (stopped_why_) return end_unwritten(kExitInterrupted, *stopped_why_);
     std::vector<Effect> rest(std::make_move_iterator(e), std::make_move_iterator(effects.end()));
     room_.hold(std::move(rest), appended.error().message, io::steady_now());
-    context_.note(
-        Note{Note::Kind::kFailure, "journal_full",
-             fmt::format("{}: nothing is decided until it can be written; training goes on "
-                         "to the next boundary and waits there",
-                         appended.error().message)});
+    context_.note(Note::kFailure, "journal_full",
+                  fmt::format("{}: nothing is decided until it can be written; training goes on "
+                              "to the next boundary and waits there",
+                              appended.error().message));
     return;
   }
 }
@@ -117,16 +116,15 @@ void Decisions::look_at_room(bool is_doubtful) {
   const Time at = io::steady_now();
   if (const std::string little = room_.news(files_.journal().shortage()); !little.empty())
     context_.note(
-        Note{Note::Kind::kFailure, "journal_room_low",
-             fmt::format("{}: when that is used up, the job waits at its next boundary", little)});
+        Note::kFailure, "journal_room_low",
+        fmt::format("{}: when that is used up, the job waits at its next boundary", little));
   if (!room_.is_due(at) || is_doubtful) return;
   const auto appended = append(room_.first());
   if (has_failed_) return;
   if (!appended) return room_.put_off(appended.error().message, at);
-  context_.note(
-      Note{Note::Kind::kInfo, "journal_written",
-           fmt::format("the journal can be written again, after {:.0f} s: the job goes on",
-                       seconds(room_.waited(at)))});
+  context_.note(Note::kInfo, "journal_written",
+                fmt::format("the journal can be written again, after {:.0f} s: the job goes on",
+                            seconds(room_.waited(at))));
   pumping_ = true;
   carry_out(room_.let_go(at));
   pump();
@@ -138,12 +136,11 @@ void Decisions::look_at_size() {
   if (!cut) return context_.log.warn("the journal stays long: {}", cut.error().message);
   if (!*cut) return;
   const double took = seconds(io::steady_now() - begun);
-  Note note{Note::Kind::kMeasure, "journal_cut",
-            fmt::format("the journal had {:.1f} MB and has {:.1f} MB, after {:.2f} s",
-                        static_cast<double>((*cut)->before) / 1e6,
-                        static_cast<double>((*cut)->after) / 1e6, took)};
-  note.numbers.emplace_back("cut_s", took);
-  context_.note(note);
+  context_.note(Note::kMeasure, "journal_cut",
+                fmt::format("the journal had {:.1f} MB and has {:.1f} MB, after {:.2f} s",
+                            static_cast<double>((*cut)->before) / 1e6,
+                            static_cast<double>((*cut)->after) / 1e6, took),
+                {}, {{"cut_s", took}});
 }
 
 void Decisions::end_unwritten(int exit_code, std::string why) {
@@ -152,9 +149,7 @@ void Decisions::end_unwritten(int exit_code, std::string why) {
   room_.drop();
   events_.clear();
   if (std::exchange(has_ended_, true)) return;
-  Note ended{Note::Kind::kMeasure, "job_ended", why};
-  ended.numbers.emplace_back("code", exit_code);
-  context_.note(ended);
+  context_.note(Note::kMeasure, "job_ended", why, {}, {{"code", exit_code}});
   hooks_.carry_out(End{exit_code, std::move(why), context_.spec.rules.stop_grace});
 }
 

@@ -76,7 +76,7 @@ class Loop final : public Supervisor {
                  .log = own_log_,
                  .console = console_,
                  .post = [this](JobEvent event) { post(std::move(event)); },
-                 .note = [this](const Note& note) { act(note); }},
+                 .tell = [this](const Note& note) { act(note); }},
         files_(context_, {.is_new = !options_.resume,
                           .by_force = options_.take_over,
                           .journal_limit = options_.journal_limit}),
@@ -165,8 +165,8 @@ class Loop final : public Supervisor {
     begin_tasks();
     decisions_.begin();
     if (options_.resume)
-      act(Note{Note::Kind::kInfo, "supervisor_back",
-               fmt::format("the job has a supervisor again, its number {}", context_.term)});
+      context_.note(Note::kInfo, "supervisor_back",
+                    fmt::format("the job has a supervisor again, its number {}", context_.term));
     if (options_.owned && is_heard) group_.spawn(expect_owner());
     if (options_.owned && !is_heard) stop("the dtlaunch that owns the job is gone");
     if (!end_) co_await done_.async_wait(io::tok);
@@ -243,10 +243,9 @@ class Loop final : public Supervisor {
       if (const auto* ok = std::get_if<FileAccepted>(&result)) {
         post(HostsAccepted{sum_slots(with_known_ways(ok->lines, spec_.known_hosts))});
       } else if (const auto* no = std::get_if<FileRefused>(&result)) {
-        act(Note{Note::Kind::kRefusal, "file_refused", no->why});
+        context_.note(Note::kRefusal, "file_refused", no->why);
       } else if (std::holds_alternative<FileCleared>(result)) {
-        act(Note{Note::Kind::kInfo, "file_cleared",
-                 "host_worker is again as it was last accepted"});
+        context_.note(Note::kInfo, "file_cleared", "host_worker is again as it was last accepted");
       }
     };
     HostWorker::Options watch{.folder = spec_.job_dir,
@@ -312,11 +311,10 @@ class Loop final : public Supervisor {
   void note_goodput() {
     const Goodput time = context_.job->goodput();
     if (!time.share()) return;
-    Note note{Note::Kind::kInfo, "goodput", "goodput: " + time.summary()};
-    note.numbers.emplace_back("goodput", *time.share());
+    std::vector<std::pair<std::string, double>> numbers{{"goodput", *time.share()}};
     for (const auto& [cause, lost] : time.by_cause())
-      note.numbers.emplace_back(cause + "_s", seconds(lost));
-    act(note);
+      numbers.emplace_back(cause + "_s", seconds(lost));
+    context_.note(Note::kInfo, "goodput", "goodput: " + time.summary(), {}, std::move(numbers));
   }
 
   awaitable<void> shut_down() {
@@ -379,16 +377,16 @@ class Loop final : public Supervisor {
       case OutputDelay::News::kNone:
         return;
       case OutputDelay::News::kBegins:
-        return act(Note{
-            Note::Kind::kFailure, "output_delayed",
+        return context_.note(
+            Note::kFailure, "output_delayed",
             fmt::format("the shared volume is slow: {:.1f} MB of output for {} wait to be written, "
                         "the oldest for {:.0f} s; who writes more waits, unless the "
                         "volume takes nothing at all: then the oldest is dropped",
                         static_cast<double>(waiting.output_bytes) / 1e6,
-                        count_text(waiting.appends, "file"), seconds(waiting.output_age))});
+                        count_text(waiting.appends, "file"), seconds(waiting.output_age)));
       case OutputDelay::News::kOver:
-        return act(Note{Note::Kind::kInfo, "output_caught_up",
-                        "output is written to the shared volume without delay again"});
+        return context_.note(Note::kInfo, "output_caught_up",
+                             "output is written to the shared volume without delay again");
     }
   }
 

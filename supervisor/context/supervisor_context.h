@@ -3,7 +3,10 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/base/id.h"
 #include "core/job/events.h"
@@ -30,13 +33,17 @@ struct SupervisorContext {
   io::Log& log;      ///< The supervisor's own, supervisor.log.
   io::Log& console;  ///< The same, and the consoles that follow.
   std::function<void(JobEvent)> post;
-  std::function<void(const Note&)> note;
+  std::function<void(const Note&)> tell;
 
   // Once the journal is read.
   const Job* job = nullptr;
   Term term = {};
   std::string secret = {};
 
+  void note(Note::Kind kind, std::string what, std::string text, std::optional<Host> host = {},
+            std::vector<std::pair<std::string, double>> numbers = {}) const {
+    tell(Note{kind, std::move(what), std::move(text), {}, std::move(host), std::move(numbers)});
+  }
   /// A file of the job folder.
   [[nodiscard]] std::string path(const std::string& name) const {
     return spec.job_dir + "/" + name;

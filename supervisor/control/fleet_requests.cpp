@@ -125,8 +125,8 @@ awaitable<void> FleetRequests::keep() {
     if (is_last) break;
     if (io::steady_now() - begun > kMostDelay) delay = kFirstDelay;
     trouble_ = why;
-    context_.note(Note{Note::Kind::kFailure, "fleet_failed",
-                       fmt::format("{}; it is started again in {:.0f} s", why, seconds(delay))});
+    context_.note(Note::kFailure, "fleet_failed",
+                  fmt::format("{}; it is started again in {:.0f} s", why, seconds(delay)));
     co_await looks_.after(looks_.number(), delay);
     delay = std::min(2 * delay, kMostDelay);
   }
@@ -201,8 +201,7 @@ awaitable<std::string> FleetRequests::answer(ControlAsk ask) {
       is_guess_ = is_guess_ && text_.empty();
       if (is_guess_) trouble_.clear();
       for (const json& news : report.value("news", json::array()))
-        if (news.is_string())
-          context_.note(Note{Note::Kind::kInfo, "fleet", news.get<std::string>()});
+        if (news.is_string()) context_.note(Note::kInfo, "fleet", news.get<std::string>());
     }
   }
   const Duration wait =

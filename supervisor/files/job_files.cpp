@@ -165,10 +165,10 @@ awaitable<Result<KnownEvents>> JobFiles::open_volume(const std::vector<Record>& 
   if (context_.spec.elastic) change_log_.add(log_lines(records));
   change_log_.on_error = warns(context_.console, "host_worker_log");
   change_log_.on_foreign = [this](const std::string& moved) {
-    context_.note(Note{Note::Kind::kFailure, "log_changed",
-                       fmt::format("others have changed host_worker_log: what they left is {}, and "
-                                   "it is written anew",
-                                   moved)});
+    context_.note(Note::kFailure, "log_changed",
+                  fmt::format("others have changed host_worker_log: what they left is {}, and "
+                              "it is written anew",
+                              moved));
   };
   journal_copy_.emplace(context_.volume, io::journal_copy_file(context_.spec),
                         std::move(journal_bytes_));

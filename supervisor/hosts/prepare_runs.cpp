@@ -93,15 +93,14 @@ awaitable<bool> PrepareRuns::enter(std::uint32_t id) {
   Run& run = runs_.at(id);
   const Host host = run.host;
   if (!gate_.is_for(host)) co_return true;
-  context_.note(Note{Note::Kind::kInfo, "preflight",
-                     fmt::format("{}: it is checked (--preflight)", host), std::nullopt, host});
+  context_.note(Note::kInfo, "preflight", fmt::format("{}: it is checked (--preflight)", host),
+                host);
   auto race = gate_.pass(host) || run.ended->async_wait(io::tok);
   const auto first = co_await std::move(race);
   if (run.forgotten || first.index() == 1) co_return false;
   const launcher::GateReply& reply = std::get<0>(first);
   for (const std::string& warning : reply.warnings)
-    context_.note(Note{Note::Kind::kInfo, "preflight_warning", fmt::format("{}: {}", host, warning),
-                       std::nullopt, host});
+    context_.note(Note::kInfo, "preflight_warning", fmt::format("{}: {}", host, warning), host);
   if (reply.failed.empty()) co_return true;
   context_.post(PrepareEnded{host, false, fmt::format("{}", fmt::join(reply.failed, "; ")), true});
   co_return false;
@@ -134,8 +133,7 @@ awaitable<void> PrepareRuns::wait_for(Host host, std::string mark) {
     if (!links_.at(host).is_kept())
       co_return context_.post(PrepareEnded{host, false, "no longer wanted"});
     if (waits_noted_.insert(host).second)
-      context_.note(Note{Note::Kind::kInfo, "prepare_waits",
-                         fmt::format("{} waits for {}", host, mark), std::nullopt, host});
+      context_.note(Note::kInfo, "prepare_waits", fmt::format("{} waits for {}", host, mark), host);
     co_await io::sleep_for(std::chrono::seconds(1));
   }
   context_.post(PrepareEnded{host, true, ""});
@@ -149,8 +147,7 @@ void PrepareRuns::start(const Host& host, ProcessId process) {
   start.cwd = context_.folder();
   output_.open(process, host);
   links_.send(host, start);
-  context_.note(Note{Note::Kind::kInfo, "preparing", fmt::format("{}: prepare-data runs", host),
-                     std::nullopt, host});
+  context_.note(Note::kInfo, "preparing", fmt::format("{}: prepare-data runs", host), host);
 }
 
 awaitable<PrepareEnded> PrepareRuns::result_of(Host host, std::uint32_t id, std::string mark,

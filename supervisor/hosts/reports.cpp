@@ -109,12 +109,11 @@ void AgentReports::on(const Host& host, const Usage& m) {
 void AgentReports::note_held(const Host& host, ProcessId process, ProcessNotes& notes,
                              bool is_held) {
   if (is_held && !notes.is_held)
-    context_.note(
-        Note{Note::Kind::kFailure, "output_waits",
-             fmt::format("{} on {} has to wait again and again: it writes more output than "
-                         "the shared volume takes",
-                         to_string(process), host),
-             std::nullopt, host});
+    context_.note(Note::kFailure, "output_waits",
+                  fmt::format("{} on {} has to wait again and again: it writes more output than "
+                              "the shared volume takes",
+                              to_string(process), host),
+                  host);
   notes.is_held = is_held;
 }
 
@@ -125,8 +124,8 @@ void AgentReports::on(const Host& host, const GpuHealth& m) {
     std::vector<std::string>& before = notes.gpu_troubles[event + which];
     for (const std::string& trouble : troubles)
       if (std::find(before.begin(), before.end(), trouble) == before.end())
-        context_.note(Note{Note::Kind::kFailure, event,
-                           fmt::format("{} on {}: {}", which, host, trouble), std::nullopt, host});
+        context_.note(Note::kFailure, event, fmt::format("{} on {}: {}", which, host, trouble),
+                      host);
     before = std::move(troubles);
   };
   for (GpuReport gpu : m.gpus) {
@@ -157,8 +156,7 @@ void AgentReports::warn_of_gpus(const Host& host, const GpuHealth& m) {
                           owner->second, worker, gpu);
     if (why.empty()) continue;
     has_warned_of_gpus_ = true;
-    context_.note(Note{Note::Kind::kRefusal, "gpus_lacking", fmt::format("{}: {}", host, why),
-                       std::nullopt, host});
+    context_.note(Note::kRefusal, "gpus_lacking", fmt::format("{}: {}", host, why), host);
   }
 }
 
@@ -209,9 +207,8 @@ void AgentReports::gave_up(const Host& host, ProcessId process, const GivingUp& 
   if (m.is_checkpoint && process.role == Role::kServer)
     context_.post(FromServer<GivingUp>{ServerId(process.id), m});
   else
-    context_.note(Note{Note::Kind::kFailure, "gave_up",
-                       fmt::format("{} on {}: {}", to_string(process), host, m.why), std::nullopt,
-                       host});
+    context_.note(Note::kFailure, "gave_up",
+                  fmt::format("{} on {}: {}", to_string(process), host, m.why), host);
 }
 
 void AgentReports::ended(ProcessId process, ExitStatus status, std::string why, bool never_ran,
