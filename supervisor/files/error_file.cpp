@@ -7,16 +7,11 @@ namespace {
 
 using nlohmann::json;
 
-/// "message" is a text, or an object that has one.
-std::string message_of(const json& object) {
-  if (object.is_string()) return object.get<std::string>();
-  if (!object.is_object()) return {};
-  const auto inner = object.find("message");
-  if (inner == object.end()) return {};
-  if (inner->is_string()) return inner->get<std::string>();
-  const auto innermost = inner->is_object() ? inner->find("message") : inner->end();
-  const bool has_text = inner->is_object() && innermost != inner->end() && innermost->is_string();
-  return has_text ? innermost->get<std::string>() : std::string();
+/// The text itself, or "message" of the object: a text, or an object that has one.
+std::string message_of(const json& value, int objects = 2) {
+  if (value.is_string()) return value.get<std::string>();
+  const auto inner = value.find("message");
+  return objects > 0 && inner != value.end() ? message_of(*inner, objects - 1) : "";
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/base/time.h"
@@ -116,15 +117,9 @@ class OutputDelay {
   enum class News { kNone, kBegins, kOver };
   /// `age`: of the oldest output that waits; 0 without any.
   [[nodiscard]] News look(Duration age) {
-    if (!is_late_ && age >= kTooLong) {
-      is_late_ = true;
-      return News::kBegins;
-    }
-    if (is_late_ && age <= kOver) {
-      is_late_ = false;
-      return News::kOver;
-    }
-    return News::kNone;
+    const bool is_late = is_late_ ? age > kOver : age >= kTooLong;
+    if (std::exchange(is_late_, is_late) == is_late) return News::kNone;
+    return is_late ? News::kBegins : News::kOver;
   }
 
  private:
