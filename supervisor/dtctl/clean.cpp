@@ -1,5 +1,3 @@
-#include "supervisor/dtctl/clean.h"
-
 #include <boost/asio/use_future.hpp>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -15,7 +13,7 @@
 #include "io/task_group.h"
 #include "io/within.h"
 #include "launcher/reach/host_ways.h"
-#include "supervisor/dtctl/command.h"
+#include "supervisor/dtctl/commands.h"
 #include "supervisor/dtctl/exec_output.h"
 #include "supervisor/dtctl/hosts_choice.h"
 #include "supervisor/dtctl/job_standing.h"

@@ -1,9 +1,21 @@
-/// The commands that ask the job or read its files: one function each; the exit code. They throw
+/// The commands, one function each; the exit code. Those that ask the job or read its files throw
 /// Usage and Failed.
 #pragma once
 
 #include "io/asio.h"
 #include "supervisor/dtctl/command.h"
+
+namespace dt::supervisor {
+
+// exec_command.cpp: a command on many hosts; clean.cpp: ends what crashed jobs left on hosts.
+/// `program` has name and synopsis; `words`: those after "exec". Why a command line is refused is
+/// printed.
+[[nodiscard]] int exec_main(io::Program program, const std::string& job_dir,
+                            const io::Words& words);
+[[nodiscard]] int clean_main(io::Program program, const std::string& job_dir,
+                             const io::Words& words);
+
+}  // namespace dt::supervisor
 
 namespace dt::supervisor::ctl {
 

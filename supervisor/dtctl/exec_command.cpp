@@ -1,5 +1,3 @@
-#include "supervisor/dtctl/exec_command.h"
-
 #include <algorithm>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/use_future.hpp>
@@ -14,7 +12,7 @@
 #include "launcher/reach/host_command.h"
 #include "launcher/reach/host_ways.h"
 #include "launcher/shell_word.h"
-#include "supervisor/dtctl/command.h"
+#include "supervisor/dtctl/commands.h"
 #include "supervisor/dtctl/exec_output.h"
 #include "supervisor/dtctl/hosts_choice.h"
 

@@ -12,9 +12,7 @@
 #include "io/flags.h"
 #include "io/job/status_fields.h"
 #include "io/spelling.h"
-#include "supervisor/dtctl/clean.h"
 #include "supervisor/dtctl/commands.h"
-#include "supervisor/dtctl/exec_command.h"
 #include "supervisor/dtctl/find_job.h"
 #include "supervisor/dtctl/hosts_choice.h"
 
