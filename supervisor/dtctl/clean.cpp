@@ -223,13 +223,9 @@ int clean_main(io::Program program, const std::string& job_dir, const io::Words&
   if (options.all_jobs && !options.jobs.empty())
     return refused("--job and --all-jobs exclude each other");
   if (options.force && options.jobs.empty()) return refused("--force is for --job JOB");
-  const auto read_options = [&](HostsChoice& choice) -> Result<void> {
-    CleanOptions again;
-    const io::Flags flags = clean_flags(again, choice);
-    const auto parsed = io::parse(program, flags, words);
-    return parsed ? Result<void>() : tl::unexpected(parsed.error());
-  };
-  const auto chosen = choose_hosts(absolute_folder(options.job_dir), read_options);
+  CleanOptions again;
+  const auto flags_of = [&](HostsChoice& choice) { return clean_flags(again, choice); };
+  const auto chosen = choose_hosts(absolute_folder(options.job_dir), program, words, flags_of);
   if (!chosen) return refused(chosen.error().message);
   if (options.jobs.empty() && !options.all_jobs) {
     if (chosen->job.empty())
@@ -237,7 +233,9 @@ int clean_main(io::Program program, const std::string& job_dir, const io::Words&
     options.jobs.push_back(chosen->job);
   }
   // Their locks are held until the hosts are clean: meanwhile none can be resumed.
-  const std::vector<JobHere> here = look_at_jobs(options.all_jobs ? jobs_here() : options.jobs);
+  std::vector<JobHere> here;
+  for (const std::string& job : options.all_jobs ? jobs_here() : options.jobs)
+    here.push_back(look_at_job(job));
   if (auto settled = settle(options, here); !settled) {
     fmt::print(stderr, "dtctl: {}\n", settled.error().message);
     return kExitFailure;

@@ -169,8 +169,9 @@ int exec_main(io::Program program, const std::string& job_dir, const io::Words& 
   const io::Words command(dashes == words.end() ? dashes : dashes + 1, words.end());
   ExecOptions options;
   options.job_dir = job_dir;
+  const auto flags_of = [&](HostsChoice& choice) { return exec_flags(options, choice); };
   HostsChoice scratch;
-  const io::Flags first_flags = exec_flags(options, scratch);
+  const io::Flags first_flags = flags_of(scratch);
   const auto given = io::parse(program, first_flags, before);
   if (!given && dashes == words.end())
     return io::refuse(program,
@@ -182,12 +183,7 @@ int exec_main(io::Program program, const std::string& job_dir, const io::Words& 
   const auto refused = [&](const Error& why) { return io::refuse(program, why); };
   if (command.empty())
     return refused({ErrorKind::kInvalid, "the command is missing: exec [OPTION...] -- COMMAND"});
-  const auto read_options = [&](HostsChoice& choice) -> Result<void> {
-    const io::Flags flags = exec_flags(options, choice);
-    const auto again = io::parse(program, flags, before);
-    return again ? Result<void>() : tl::unexpected(again.error());
-  };
-  const auto chosen = choose_hosts(absolute_folder(options.job_dir), read_options);
+  const auto chosen = choose_hosts(absolute_folder(options.job_dir), program, before, flags_of);
   if (!chosen) return refused(chosen.error());
   auto input = read_input(options.input);
   if (!input) return refused(input.error());

@@ -102,8 +102,9 @@ io::Flags hosts_flags(HostsChoice& choice) {
   return flags;
 }
 
-Result<ChosenHosts> choose_hosts(const std::string& job_dir,
-                                 const std::function<Result<void>(HostsChoice&)>& read_options) {
+Result<ChosenHosts> choose_hosts(const std::string& job_dir, const io::Program& program,
+                                 const io::Words& words,
+                                 const std::function<io::Flags(HostsChoice&)>& flags_of) {
   ChosenHosts chosen;
   HostsChoice choice;
   choice.job_dir = job_dir;
@@ -115,7 +116,8 @@ Result<ChosenHosts> choose_hosts(const std::string& job_dir,
     patience = std::min<Duration>(patience, HostsChoice::kConnect);
     chosen.job = choice.spec.job;
   }
-  if (auto taken = read_options(choice); !taken) return tl::unexpected(taken.error());
+  const io::Flags flags = flags_of(choice);
+  if (auto taken = io::parse(program, flags, words); !taken) return tl::unexpected(taken.error());
   auto named = named_hosts(choice);
   if (!named) return tl::unexpected(named.error());
   const bool is_job_used = job && choice.launcher.empty();

@@ -40,9 +40,10 @@ struct ChosenHosts {
   std::vector<Host> hosts;  ///< Each once; at least one.
 };
 
-/// `read_options` fills a choice from the command line: what a job's spec has is its defaults.
-/// kInvalid: no host is named, or one is named wrongly.
+/// `words` of the program fill a choice by these flags of it: what a job's spec has is its
+/// defaults. kInvalid: no host is named, or one is named wrongly.
 [[nodiscard]] Result<ChosenHosts> choose_hosts(
-    const std::string& job_dir, const std::function<Result<void>(HostsChoice&)>& read_options);
+    const std::string& job_dir, const io::Program& program, const io::Words& words,
+    const std::function<io::Flags(HostsChoice&)>& flags_of);
 
 }  // namespace dt::supervisor

@@ -63,12 +63,6 @@ JobHere look_at_job(const std::string& name) {
   return job;
 }
 
-std::vector<JobHere> look_at_jobs(const std::vector<std::string>& names) {
-  std::vector<JobHere> jobs;
-  for (const std::string& name : names) jobs.push_back(look_at_job(name));
-  return jobs;
-}
-
 std::vector<std::string> jobs_here() {
   std::set<std::string> jobs;
   for (const std::string& home : {io::state_home().path, io::shared_state_home(),

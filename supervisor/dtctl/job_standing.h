@@ -23,7 +23,6 @@ struct JobHere {
 
 /// Does not wait, except for the volume of the job's folder.
 [[nodiscard]] JobHere look_at_job(const std::string& name);
-[[nodiscard]] std::vector<JobHere> look_at_jobs(const std::vector<std::string>& names);
 
 /// Where this machine as the job's master has its state, if it is the master.
 [[nodiscard]] std::vector<std::string> state_dirs_of(const std::string& job);
