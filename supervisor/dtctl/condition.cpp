@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
+#include <boost/algorithm/string/case_conv.hpp>
 #include <compare>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/base/number.h"
+#include "core/files/host_names.h"
 #include "io/job/status_fields.h"
 #include "io/spelling.h"
 
@@ -45,12 +46,6 @@ std::string_view take_word(std::string_view& text) {
   const std::string_view word = text.substr(0, end);
   text = trimmed(text.substr(end));
   return word;
-}
-
-std::string in_upper_case(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  return out;
 }
 
 bool is_number(std::string_view text) {
@@ -130,7 +125,7 @@ class Condition::Reader {
     static const Words kWorker{"SEEN",   "PREPARING", "STARTING", "WARM",
                                "MEMBER", "LEAVING",   "STOPPING"};
     const Words& known = kind == "worker" ? kWorker : kServer;
-    out_.value_ = kind == "worker" ? in_upper_case(state) : std::string(state);
+    out_.value_ = kind == "worker" ? boost::to_upper_copy(std::string(state)) : std::string(state);
     if (is_host && !kLife.contains(state) && !kLink.contains(state))
       return refuse(fmt::format("{} is no state of a host: {}, and of its link {} are", state,
                                 fmt::join(kLife, ", "), fmt::join(kLink, ", ")));
@@ -223,9 +218,7 @@ class Condition::Reader {
 
   static bool filters(std::string_view text, std::vector<Filter>& into) {
     while (!text.empty()) {
-      const std::size_t end = std::min(text.find(','), text.size());
-      const std::string_view one = text.substr(0, end);
-      text.remove_prefix(std::min(end + 1, text.size()));
+      const std::string_view one = host_names::take_until(text, ',');
       const std::size_t equal = one.find('=');
       if (equal == one.npos || equal == 0) return false;
       const bool is_equal = one[equal - 1] != '!';
@@ -247,8 +240,8 @@ class Condition::Reader {
          {"<", Operator::kLess},
          {">", Operator::kMore},
          {"~", Operator::kMatches}}};
-    const auto found = std::find_if(kOperators.begin(), kOperators.end(),
-                                    [this](const auto& o) { return rest_.starts_with(o.first); });
+    const auto found = std::ranges::find_if(
+        kOperators, [this](const auto& o) { return rest_.starts_with(o.first); });
     if (found == kOperators.end())
       return refuse("one of = != < <= > >= ~ and a value were expected");
     out_.operator_ = found->second;
@@ -279,17 +272,15 @@ Result<Condition> Condition::parse(std::string_view text) { return Reader(text).
 /// The values that the step selects: at most one, or one for each item of a list.
 std::vector<json> Condition::select(const json& from, const Step& step) {
   std::vector<json> out;
-  if (!from.is_object()) return out;
   const auto found = from.find(step.field);
   if (found == from.end()) return out;
   if (!found->is_array() || step.filters.empty()) return {*found};
   json passed = json::array();
   for (const json& item : *found) {
-    const bool passes =
-        std::all_of(step.filters.begin(), step.filters.end(), [&item](const Filter& f) {
-          const auto field = item.is_object() ? item.find(f.field) : item.end();
-          return field != item.end() && (text_of(*field) == f.value) == f.is_equal;
-        });
+    const bool passes = std::ranges::all_of(step.filters, [&item](const Filter& f) {
+      const auto field = item.find(f.field);
+      return field != item.end() && (text_of(*field) == f.value) == f.is_equal;
+    });
     if (passes) passed.push_back(item);
   }
   return {std::move(passed)};

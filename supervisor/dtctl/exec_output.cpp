@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "core/files/ranges.h"
@@ -35,10 +36,11 @@ class Lines final : public ExecOutput {
     io::LinePrefixer err;
   };
   io::LinePrefixer& of(const Host& host, bool is_stderr) {
-    const std::string prefix = fmt::format("[{}] ", host);
-    const auto made = [&prefix] { return io::LinePrefixer(prefix); };
     auto at = streams_.find(host);
-    if (at == streams_.end()) at = streams_.emplace(host, Streams{made(), made()}).first;
+    if (at == streams_.end()) {
+      const io::LinePrefixer lines(fmt::format("[{}] ", host));
+      at = streams_.emplace(host, Streams{lines, lines}).first;
+    }
     return is_stderr ? at->second.err : at->second.out;
   }
   std::map<Host, Streams> streams_;
@@ -80,9 +82,8 @@ class Folded final : public ExecOutput {
     // The largest group is what is usual; those that follow are news.
     std::vector<const Group*> order;
     for (const Group& group : groups_) order.push_back(&group);
-    std::stable_sort(order.begin(), order.end(), [](const Group* a, const Group* b) {
-      return a->second.size() > b->second.size();
-    });
+    std::ranges::stable_sort(order, std::ranges::greater(),
+                             [](const Group* group) { return group->second.size(); });
     for (const Group* group : order) {
       io::LinePrefixer lines(
           fmt::format("[{}] ({}): ", in_few_words(group->second), group->second.size()));

@@ -70,7 +70,7 @@ std::string screen_text(std::string_view text) {
 
 std::string screen_json(const std::string& line) {
   const auto is_plain = [](char c) { return c >= 0x20 && c < 0x7f; };
-  if (std::all_of(line.begin(), line.end(), is_plain)) return line;
+  if (std::ranges::all_of(line, is_plain)) return line;
   const auto event = nlohmann::ordered_json::parse(line, nullptr, false);
   if (event.is_discarded()) return io::printable(line);
   return event.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);

@@ -35,17 +35,18 @@ io::awaitable<int> show_file(Arguments args, std::string path,
   std::error_code ec;
   const bool has_older = fs::exists(older, ec);
   if (!has_older && !fs::exists(path, ec)) co_return complain(errno_error(ENOENT, path));
+  const auto show_rest = [&show](FileTail& tail) {
+    for (std::string piece; !(piece = tail.more()).empty();) show(std::move(piece));
+  };
   if (has_older) {
     FileTail tail(older);
-    for (std::string piece = tail.more(); !piece.empty(); piece = tail.more())
-      show(std::move(piece));
+    show_rest(tail);
   }
   FileTail tail(path);
   for (;;) {
     const auto job = io::read_job_pointer(args.job_dir);
     const bool goes_on = args.follow && job && !job->ended;
-    for (std::string piece = tail.more(); !piece.empty(); piece = tail.more())
-      show(std::move(piece));
+    show_rest(tail);
     std::fflush(stdout);
     if (!goes_on) co_return kExitOk;
     co_await io::sleep_for(kLook);
@@ -71,7 +72,7 @@ int show_all_logs(const std::string& folder) {
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(folder, ec)) files.push_back(entry.path());
   if (ec) return complain(errno_error(ec.value(), folder));
-  std::sort(files.begin(), files.end());
+  std::ranges::sort(files);
   for (const auto& file : files)
     fmt::print("==> {} <==\n{}\n", io::printable(file.string()),
                screen_text(last_lines(file.string(), 10)));

@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <set>
 #include <string_view>
 #include <utility>
 
 #include "core/base/number.h"
+#include "core/files/host_names.h"
 #include "core/files/hosts.h"
 #include "core/files/ranges.h"
 
@@ -35,11 +38,7 @@ const std::string& common_text(const Cell& cell) {
 /// The words of `text`, as parts of it.
 std::vector<std::string_view> words_of(std::string_view text) {
   std::vector<std::string_view> words;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find(' '), text.size());
-    words.push_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
+  while (!text.empty()) words.push_back(host_names::take_until(text, ' '));
   return words;
 }
 
@@ -60,21 +59,18 @@ std::string from_to(const std::string& least, const std::string& most) {
 }
 
 std::string fold_host_names(const std::vector<std::string>& names) {
-  std::vector<Host> hosts;
-  std::vector<std::string> words;
+  std::set<Host> hosts;
+  std::set<std::string> others;
   for (const std::string& name : names) {
     const auto parsed = parse_hosts(name, "host");
     if (parsed && parsed->size() == 1)
-      hosts.push_back(parsed->front().host);
+      hosts.insert(parsed->front().host);
     else
-      words.push_back(name);
+      others.insert(name);
   }
-  std::sort(words.begin(), words.end());
-  words.erase(std::unique(words.begin(), words.end()), words.end());
-  std::sort(hosts.begin(), hosts.end());
-  hosts.erase(std::unique(hosts.begin(), hosts.end()), hosts.end());
-  const std::size_t count = hosts.size() + words.size();
-  for (std::string& word : fold_hosts(std::move(hosts))) words.push_back(std::move(word));
+  const std::size_t count = hosts.size() + others.size();
+  std::vector<std::string> words(others.begin(), others.end());
+  std::ranges::move(fold_hosts({hosts.begin(), hosts.end()}), std::back_inserter(words));
   return list_or_count(fmt::format("{}", fmt::join(words, ",")), count, "hosts");
 }
 

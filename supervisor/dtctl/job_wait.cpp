@@ -26,8 +26,7 @@ constexpr auto kPause = 10ms;  // tidy: allow (it limits how often the superviso
 class JobWait {
  public:
   explicit JobWait(WaitOptions options) : options_(std::move(options)) {
-    counts_events_ = std::any_of(options_.conditions.begin(), options_.conditions.end(),
-                                 [](const Condition& c) { return c.is_about_events(); });
+    counts_events_ = std::ranges::any_of(options_.conditions, &Condition::is_about_events);
   }
 
   /// Returns an error only if it was cancelled.
@@ -75,15 +74,13 @@ class JobWait {
 
   /// Why nobody but the job's user sees what is waited for; its end is seen by all.
   [[nodiscard]] std::optional<Error> refusal(const io::JobPointer& job) const {
-    const bool is_end = std::all_of(options_.conditions.begin(), options_.conditions.end(),
-                                    [](const Condition& c) { return c.is_about_end(); });
+    const bool is_end = std::ranges::all_of(options_.conditions, &Condition::is_about_end);
     if (is_end || !options_.volume->answers(patience())) return std::nullopt;
     return not_ours(job_dir_, job);
   }
 
   [[nodiscard]] bool all_hold() const {
-    return std::all_of(options_.conditions.begin(), options_.conditions.end(),
-                       [](const Condition& c) { return c.holds(); });
+    return std::ranges::all_of(options_.conditions, &Condition::holds);
   }
 
   Waited ended(const io::JobPointer& job) {

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
+#include <boost/algorithm/string/case_conv.hpp>
 #include <cmath>
 #include <initializer_list>
 #include <map>
@@ -21,11 +21,6 @@ using Labels = std::vector<std::pair<std::string, std::string>>;
 
 std::string text_of(const io::MaybeCount& number) {
   return number ? fmt::format("{}", *number) : "";
-}
-
-std::string lower(std::string word) {
-  for (char& c : word) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return word;
 }
 
 std::string in_quotes(const std::string& value) {
@@ -102,7 +97,7 @@ void add_states(Metrics& out, const std::vector<T>& objects, const char* label,
   std::map<std::string, double> count;
   for (const char* one : known) count[one] = 0;
   for (const T& object : objects)
-    if (!(object.*state).empty()) ++count[lower(object.*state)];
+    if (!(object.*state).empty()) ++count[boost::to_lower_copy(object.*state)];
   for (const auto& [one, n] : count) out.sample(n, {{label, one}});
 }
 
@@ -155,7 +150,7 @@ void add_workers(Metrics& out, const std::vector<io::WorkerStatus>& workers) {
     }
     out.family("worker_info", "gauge", "Always 1: the worker's rank and state.");
     labels.back() = {"rank", text_of(w.rank)};
-    labels.emplace_back("state", lower(w.state));
+    labels.emplace_back("state", boost::to_lower_copy(w.state));
     out.sample(1, labels);
   }
 }
