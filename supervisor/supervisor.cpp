@@ -416,7 +416,7 @@ class Loop final : public Supervisor {
       return number.first == "code" && number.second != 0;
     };
     if (ended.worker && !context_.job->group_stops() &&
-        std::any_of(ended.numbers.begin(), ended.numbers.end(), has_failed))
+        std::ranges::any_of(ended.numbers, has_failed))
       output_.show_end_of(*ended.worker);
   }
 

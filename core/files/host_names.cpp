@@ -113,17 +113,14 @@ std::string bad_name(Text name) {
     return fmt::format("a host's name has at most {} characters", kLongestName);
   if (!is_digit(name.front()) && !is_letter(name.front()) && name.front() != '_')
     return fmt::format("\"{}\": a host's name begins with a letter or a digit", shown(name));
-  const bool numeric =
-      std::all_of(name.begin(), name.end(), [](char c) { return is_digit(c) || c == '.'; });
-  if (!numeric || std::count(name.begin(), name.end(), '.') != 3 || name.back() == '.') return "";
-  for (std::size_t begin = 0; begin < name.size();) {
-    const std::size_t end = std::min(name.find('.', begin), name.size());
-    const Text part = name.substr(begin, end - begin);
+  const bool numeric = std::ranges::all_of(name, [](char c) { return is_digit(c) || c == '.'; });
+  if (!numeric || std::ranges::count(name, '.') != 3 || name.back() == '.') return "";
+  for (Text rest = name; !rest.empty();) {
+    const Text part = take_until(rest, '.');
     // A leading zero would mean octal to the resolver.
     if (!number(part, 255) || (part.size() > 1 && part.front() == '0'))
       return fmt::format("\"{}\" is no IPv4 address: four numbers 0 to 255 without leading zeros",
                          shown(name));
-    begin = end + 1;
   }
   return "";
 }

@@ -32,9 +32,8 @@ bool is_ipv6(Text text) {
   const auto hex = [](char c) {
     return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F') || c == ':' || c == '.';
   };
-  return std::count(address.begin(), address.end(), ':') >= 2 &&
-         std::all_of(address.begin(), address.end(), hex) && !rest.empty() &&
-         std::all_of(rest.begin(), rest.end(), is_name_char);
+  return std::ranges::count(address, ':') >= 2 && std::ranges::all_of(address, hex) &&
+         !rest.empty() && std::ranges::all_of(rest, is_name_char);
 }
 
 /// Every host that the word, which begins at `at`, stands for.
@@ -48,7 +47,7 @@ Parsed<std::vector<Host>> parse_host(Text word, std::size_t at, std::size_t most
     const Text user = word.substr(0, sign);
     if (user.empty()) return mistake(at, "a user's name is missing before \"@\"");
     const auto bad = [](char c) { return c <= ' ' || c > '~' || c == ':' || c == '[' || c == ']'; };
-    if (user.front() == '-' || std::any_of(user.begin(), user.end(), bad))
+    if (user.front() == '-' || std::ranges::any_of(user, bad))
       return mistake(at, "\"{}\" is no user's name", shown(user));
     host.user = user;
     word.remove_prefix(sign + 1);
@@ -60,7 +59,7 @@ Parsed<std::vector<Host>> parse_host(Text word, std::size_t at, std::size_t most
   const bool bracketed =
       word.front() == '[' && close != Text::npos && word.substr(0, close).find(':') != Text::npos;
   const std::size_t colon = word.find(':', bracketed ? close : 0);
-  if (!bracketed && std::count(word.begin(), word.end(), ':') > 1)
+  if (!bracketed && std::ranges::count(word, ':') > 1)
     return mistake(at, "\"{}\": write an IPv6 address in brackets, as in [fe80::1]", shown(word));
   const Text name = word.substr(0, colon);
   if (colon != Text::npos) {
@@ -283,8 +282,8 @@ Result<std::vector<HostLine>> parse_hosts(std::string_view text, std::string_vie
   std::vector<HostLine> all;
   Ways ways;
   for (std::uint32_t line = 1; !text.empty(); ++line) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    auto lines = parse_line(text.substr(0, end), line, kMostHosts - all.size(), ways);
+    auto lines =
+        parse_line(host_names::take_until(text, '\n'), line, kMostHosts - all.size(), ways);
     if (!lines)
       return fail(ErrorKind::kInvalid, "{}:{}:{}: {}", file, line, lines.error().at + 1,
                   lines.error().why);
@@ -292,7 +291,6 @@ Result<std::vector<HostLine>> parse_hosts(std::string_view text, std::string_vie
       return fail(ErrorKind::kInvalid, "{}:{}:1: the list would have more than {} hosts", file,
                   line, kMostHosts);
     std::move(lines->begin(), lines->end(), std::back_inserter(all));
-    text.remove_prefix(std::min(end + 1, text.size()));
   }
   fill_ways(all, ways);
   return all;
@@ -339,7 +337,7 @@ Result<std::vector<Host>> place_workers(const std::vector<HostLine>& lines, std:
   std::uint64_t slots = 0;
   for (const auto& host : hosts) slots += host.slots;
   const bool limited =
-      std::any_of(lines.begin(), lines.end(), [](const auto& line) { return line.slots; });
+      std::ranges::any_of(lines, [](const auto& line) { return line.slots.has_value(); });
   if (count > 0 && hosts.empty())
     return fail(ErrorKind::kInvalid, "there is no host for {} workers", count);
   if (limited && count > slots)

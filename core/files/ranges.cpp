@@ -33,9 +33,8 @@ std::vector<Field> fields_of(std::string_view name) {
   const bool is_ipv6 = name.find(':') != std::string_view::npos;
   if (is_ipv6) return {{std::string(name), std::nullopt}};
   while (!name.empty()) {
-    const auto end = std::find_if(name.begin(), name.end(), [&name](char c) {
-      return is_numeral(c) != is_numeral(name.front());
-    });
+    const auto end = std::ranges::find_if(
+        name, [&name](char c) { return is_numeral(c) != is_numeral(name.front()); });
     const std::string_view text = name.substr(0, static_cast<std::size_t>(end - name.begin()));
     Field field{std::string(text), std::nullopt};
     if (is_numeral(text.front()) && text.size() <= kMostDigits)
@@ -107,7 +106,7 @@ std::string folded(const std::vector<Name>& names, std::size_t begin, std::size_
 }  // namespace
 
 std::string fold_numbers(std::vector<std::uint64_t> numbers) {
-  std::sort(numbers.begin(), numbers.end());
+  std::ranges::sort(numbers);
   numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
   std::string out;
   for (std::size_t i = 0; i < numbers.size();) {
@@ -128,11 +127,8 @@ std::vector<std::string> fold_hosts(std::vector<Host> hosts) {
     auto fields = fields_of(host.name);
     names.push_back({std::move(host), std::move(fields)});
   }
-  std::sort(names.begin(), names.end(),
-            [](const Name& a, const Name& b) { return order(a) < order(b); });
-  names.erase(std::unique(names.begin(), names.end(),
-                          [](const Name& a, const Name& b) { return a.host == b.host; }),
-              names.end());
+  std::ranges::sort(names, {}, order);
+  names.erase(std::ranges::unique(names, {}, &Name::host).begin(), names.end());
   std::vector<std::string> words;
   for (std::size_t i = 0; i < names.size();) {
     std::size_t end = i + 1;

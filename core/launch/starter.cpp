@@ -138,8 +138,8 @@ Result<StarterCommand> starter_command(const Starter& starter, std::string_view 
 }
 
 bool is_without(const StarterCommand& command, std::string_view name) {
-  return std::any_of(command.without.begin(), command.without.end(),
-                     [name](const std::string& pattern) { return fits(pattern, name); });
+  return std::ranges::any_of(command.without,
+                             [name](const std::string& pattern) { return fits(pattern, name); });
 }
 
 Result<std::vector<std::string>> rsh_words(std::string_view text) {

@@ -83,15 +83,13 @@ class Judge {
     std::vector<std::pair<std::string, std::vector<std::size_t>>> kinds;
     for (const auto& [host, value] : values) {
       const auto same = [&value](const auto& kind) { return kind.first == value; };
-      auto at = std::find_if(kinds.begin(), kinds.end(), same);
+      auto at = std::ranges::find_if(kinds, same);
       if (at == kinds.end()) at = kinds.insert(kinds.end(), {value, {}});
       at->second.push_back(host);
     }
     if (kinds.size() < 2) return false;
-    const auto fewer = [](const auto& a, const auto& b) {
-      return a.second.size() < b.second.size();
-    };
-    const std::string usual = std::max_element(kinds.begin(), kinds.end(), fewer)->first;
+    const auto hosts_of = [](const auto& kind) { return kind.second.size(); };
+    const std::string usual = std::ranges::max_element(kinds, {}, hosts_of)->first;
     std::vector<std::string> parts;
     for (const auto& [value, hosts] : kinds)
       parts.push_back(fmt::format("{} {}", folded(all_, hosts), value));
@@ -152,8 +150,7 @@ void Judge::judge_files(const std::vector<const CommandFacts*>& found) {
   std::vector<std::string> names;
   for (const CommandFacts* said : found)
     for (const FileFacts& file : said == nullptr ? std::vector<FileFacts>() : said->files)
-      if (std::find(names.begin(), names.end(), file.name) == names.end())
-        names.push_back(file.name);
+      if (std::ranges::find(names, file.name) == names.end()) names.push_back(file.name);
   for (const std::string& name : names) {
     std::vector<std::pair<std::size_t, std::string>> hashes;
     for (std::size_t i = 0; i < found.size(); ++i) {
@@ -360,7 +357,7 @@ void Judge::judge_speeds() {
     better.push_back(own.front()->bytes_per_second);
   }
   if (better.empty() || better.size() * 2 < of.size()) return;
-  std::sort(better.begin(), better.end());
+  std::ranges::sort(better);
   const double usual = better[better.size() / 2];
   const auto is_slow = [usual](const Speed& speed) {
     return speed.bytes_per_second < usual * kSlowShare;
@@ -400,7 +397,7 @@ std::string rate_text(double bytes_per_second) {
 }
 
 bool Verdict::has_failed(std::size_t host) const {
-  return std::find(marks[host].begin(), marks[host].end(), Mark::kFail) != marks[host].end();
+  return std::ranges::find(marks[host], Mark::kFail) != marks[host].end();
 }
 
 bool Verdict::has_failed() const {
@@ -410,7 +407,7 @@ bool Verdict::has_failed() const {
 }
 
 bool Verdict::has_unreachable() const {
-  return std::any_of(marks.begin(), marks.end(), [](const auto& row) {
+  return std::ranges::any_of(marks, [](const auto& row) {
     return row[static_cast<std::size_t>(Row::kReach)] == Mark::kFail;
   });
 }

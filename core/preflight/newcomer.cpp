@@ -24,7 +24,7 @@ HostFindings as_findings(const Reference& reference) {
 Reference reference_of(const Findings& findings, const Verdict& verdict) {
   std::vector<std::size_t> remarks(findings.hosts.size(), 0);
   for (const Remark& remark : verdict.remarks) ++remarks[remark.host];
-  const auto best = std::min_element(remarks.begin(), remarks.end()) - remarks.begin();
+  const auto best = std::ranges::min_element(remarks) - remarks.begin();
   const HostFindings& host = findings.hosts[static_cast<std::size_t>(best)];
   Reference reference;
   reference.host = host.host;

@@ -31,7 +31,7 @@ std::vector<SameRemark> grouped(const std::vector<Remark>& remarks) {
       return other.remark.row == remark.row && other.remark.mark == remark.mark &&
              other.remark.what == remark.what;
     };
-    auto at = std::find_if(all.begin(), all.end(), same);
+    auto at = std::ranges::find_if(all, same);
     if (at == all.end()) at = all.insert(all.end(), SameRemark{remark, {}});
     at->hosts.push_back(remark.host);
   }
@@ -89,7 +89,7 @@ std::string table_text(const Verdict& verdict) {
   std::vector<std::pair<std::array<Mark, kRows.size()>, std::vector<std::size_t>>> lines;
   for (std::size_t i = 0; i < verdict.hosts.size(); ++i) {
     const auto same = [&](const auto& line) { return line.first == verdict.marks[i]; };
-    auto at = std::find_if(lines.begin(), lines.end(), same);
+    auto at = std::ranges::find_if(lines, same);
     if (at == lines.end()) at = lines.insert(lines.end(), {verdict.marks[i], {}});
     at->second.push_back(i);
   }

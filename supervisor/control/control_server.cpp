@@ -217,7 +217,7 @@ awaitable<void> ControlServer::end(io::JobEnded ended, Duration limit) {
   }
   const auto until = std::chrono::steady_clock::now() + limit;
   while (std::chrono::steady_clock::now() < until) {
-    const bool all_written = std::all_of(clients_.begin(), clients_.end(), [](const auto& c) {
+    const bool all_written = std::ranges::all_of(clients_, [](const auto& c) {
       return !c->channel.is_open() || c->channel.queued_bytes() == 0;
     });
     if (all_written) break;

@@ -31,7 +31,7 @@ std::uint32_t remove_host(std::string& text, const Host& host, const std::vector
   for (std::string line; std::getline(in, line);) {
     const auto hosts = with_known_ways(parse_hosts(line, "host_worker").value(), known);
     const auto names_it = [&host](const HostLine& h) { return h.host == host; };
-    if (std::none_of(hosts.begin(), hosts.end(), names_it)) {
+    if (std::ranges::none_of(hosts, names_it)) {
       kept += line + "\n";
       continue;
     }

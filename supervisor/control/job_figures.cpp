@@ -108,9 +108,8 @@ void JobFigures::figures(WorkerId worker, const Figures& figures, Time now) {
 
 std::optional<double> JobFigures::samples_per_s(ProcessId process, Time now) const {
   const auto& samples = value_in(processes_, process).samples;
-  const auto first = std::find_if(samples.begin(), samples.end(), [now](const auto& one) {
-    return now - one.first <= kSamplesOver;
-  });
+  const auto first = std::ranges::find_if(
+      samples, [now](const auto& one) { return now - one.first <= kSamplesOver; });
   if (first == samples.end() || now <= first->first) return std::nullopt;
   return static_cast<double>(samples.back().second - first->second) / seconds(now - first->first);
 }

@@ -53,7 +53,7 @@ std::vector<std::uint64_t> gpus_of(const StatusInput& in, const Host& host, Work
 io::GpuStatus gpu_status(const std::string& host, const GpuReport& gpu, const GpuHealth& all) {
   std::vector<std::uint64_t> workers;
   for (const auto& [id, gpus] : all.workers)
-    if (std::find(gpus.begin(), gpus.end(), gpu.index) != gpus.end()) workers.push_back(id.value);
+    if (std::ranges::find(gpus, gpu.index) != gpus.end()) workers.push_back(id.value);
   return {.host = host,
           .uuid = gpu.uuid,
           .name = gpu.name,
@@ -197,7 +197,7 @@ std::vector<io::WorkerStatus> workers_status(const StatusInput& in) {
       in.job.membership().plan(in.job.boundary().contributors(), in.now).leaves;
   for (const auto& [id, w] : in.job.membership().workers()) {
     if (w.state == WorkerState::kGone) continue;
-    const bool leaves_next = std::find(leaves.begin(), leaves.end(), id) != leaves.end();
+    const bool leaves_next = std::ranges::find(leaves, id) != leaves.end();
     out.push_back(worker_status(in, id, w, leaves_next));
   }
   return out;

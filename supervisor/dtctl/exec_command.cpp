@@ -164,7 +164,7 @@ class ExecRound {
 int exec_main(io::Program program, const std::string& job_dir, const io::Words& words) {
   program.usage += kExecUsage;
   program.more = kExecMore;
-  const auto dashes = std::find(words.begin(), words.end(), "--");
+  const auto dashes = std::ranges::find(words, "--");
   const io::Words before(words.begin(), dashes);
   const io::Words command(dashes == words.end() ? dashes : dashes + 1, words.end());
   ExecOptions options;

@@ -19,8 +19,7 @@ std::optional<StartProcess> CheckpointPlace::ask(const Host& host, std::uint32_t
   if (is_local_ || hosts_.count(host) == 0 || not_written_ != "") return std::nullopt;
   Look& look = looks_[host];
   const ProcessId asked{Role::kPrepare, look.id};
-  const bool is_there = std::any_of(known.begin(), known.end(),
-                                    [&](const ProcessReport& p) { return p.process == asked; });
+  const bool is_there = std::ranges::count(known, asked, &ProcessReport::process) > 0;
   if (look.is_asked ? is_there : look.why_not && !look.is_due) return std::nullopt;
   look.id = id;
   look.is_asked = true;
@@ -45,8 +44,7 @@ std::vector<Host> CheckpointPlace::look_again() {
 
 bool CheckpointPlace::is_ours(ProcessId process) const {
   return process.role == Role::kPrepare &&
-         std::any_of(looks_.begin(), looks_.end(),
-                     [&](const auto& l) { return l.second.id == process.id; });
+         std::ranges::any_of(looks_, [&](const auto& l) { return l.second.id == process.id; });
 }
 
 void CheckpointPlace::output(ProcessId process, std::string_view bytes) {
@@ -57,8 +55,8 @@ void CheckpointPlace::output(ProcessId process, std::string_view bytes) {
 }
 
 Host CheckpointPlace::ended(ProcessId process, ExitStatus status, const std::string& why) {
-  const auto it = std::find_if(looks_.begin(), looks_.end(),
-                               [&](const auto& l) { return l.second.id == process.id; });
+  const auto it =
+      std::ranges::find_if(looks_, [&](const auto& l) { return l.second.id == process.id; });
   if (it == looks_.end()) return {};
   auto& [host, look] = *it;
   look.is_asked = false;
@@ -88,8 +86,7 @@ std::optional<std::string> CheckpointPlace::why_not() const {
   for (const auto& [host, look] : looks_)
     if (look.why_not && !look.why_not->empty()) return look.why_not;
   const auto has_said = [](const auto& l) { return l.second.why_not.has_value(); };
-  const bool all_said =
-      is_local_ || (!looks_.empty() && std::all_of(looks_.begin(), looks_.end(), has_said));
+  const bool all_said = is_local_ || (!looks_.empty() && std::ranges::all_of(looks_, has_said));
   if (!all_said) return std::nullopt;
   return no_room_;
 }

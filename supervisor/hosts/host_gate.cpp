@@ -31,7 +31,7 @@ Gate::Gate(SupervisorContext& context)
 
 bool Gate::is_for(const Host& host) const {
   const auto& base = context_.spec.workers;
-  return context_.spec.preflight && std::find(base.begin(), base.end(), host) == base.end();
+  return context_.spec.preflight && std::ranges::find(base, host) == base.end();
 }
 
 launcher::GateRequest Gate::request_for(const Host& host) const {
@@ -47,7 +47,7 @@ launcher::GateRequest Gate::request_for(const Host& host) const {
   if (!request.servers.empty()) return request;
   for (const Host& base : spec.workers)
     if (request.peers.size() < kPeers && context_.job->membership().anyone_runs_on(base) &&
-        std::find(request.peers.begin(), request.peers.end(), base) == request.peers.end())
+        std::ranges::find(request.peers, base) == request.peers.end())
       request.peers.push_back(base);
   return request;
 }

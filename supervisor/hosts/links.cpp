@@ -300,7 +300,7 @@ awaitable<std::vector<Host>> HostLinks::shut_down(Duration grace) {
     for (const auto& [host, h] : hosts_)
       if (h.link && !is_killed_) begin = std::max(begin, h.link->output_at());
     const bool waits_for_orphans = spec_.is_taken_over && !is_hurried_;
-    awaits = std::any_of(hosts_.begin(), hosts_.end(), [&](const auto& entry) {
+    awaits = std::ranges::any_of(hosts_, [&](const auto& entry) {
       const auto& link = entry.second.link;
       if (!link || link->ended()) return false;
       // The link of a take-over ends with the agent, and is made once more to see that.

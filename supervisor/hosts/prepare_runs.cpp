@@ -34,12 +34,11 @@ void PrepareRuns::forget(const Host& host) {
 
 void PrepareRuns::admitted(const Host& host, const std::vector<ProcessReport>& there) {
   // A data check whose start got lost with the link, or that died with its agent.
-  const bool lost = std::any_of(runs_.begin(), runs_.end(), [&](const auto& entry) {
-    const ProcessId process{Role::kPrepare, entry.first};
-    return entry.second.host == host && entry.second.is_started && !entry.second.forgotten &&
-           !entry.second.exit &&
-           std::none_of(there.begin(), there.end(),
-                        [&](const ProcessReport& p) { return p.process == process; });
+  const bool lost = std::ranges::any_of(runs_, [&](const auto& entry) {
+    const auto& [id, run] = entry;
+    const ProcessId process{Role::kPrepare, id};
+    return run.host == host && run.is_started && !run.forgotten && !run.exit &&
+           std::ranges::count(there, process, &ProcessReport::process) == 0;
   });
   if (!lost) return;
   forget(host);
@@ -126,7 +125,7 @@ awaitable<void> PrepareRuns::prepare(std::uint32_t id, std::string mark) {
 
 awaitable<void> PrepareRuns::wait_for(Host host, std::string mark) {
   const auto& trusted = context_.spec.workers;
-  const bool is_base = std::find(trusted.begin(), trusted.end(), host) != trusted.end();
+  const bool is_base = std::ranges::find(trusted, host) != trusted.end();
   for (;;) {
     auto there = co_await context_.volume.exists(mark);
     if (is_base || (there && *there)) break;

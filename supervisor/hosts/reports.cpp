@@ -123,7 +123,7 @@ void AgentReports::on(const Host& host, const GpuHealth& m) {
                             const char* event = "gpu_trouble") {
     std::vector<std::string>& before = notes.gpu_troubles[event + which];
     for (const std::string& trouble : troubles)
-      if (std::find(before.begin(), before.end(), trouble) == before.end())
+      if (std::ranges::find(before, trouble) == before.end())
         context_.note(Note::kFailure, event, fmt::format("{} on {}: {}", which, host, trouble),
                       host);
     before = std::move(troubles);

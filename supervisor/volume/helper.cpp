@@ -260,7 +260,7 @@ Outcome<VolumeReply> list(const std::string& path) {
   for (; !ec && entry != std::filesystem::directory_iterator(); entry.increment(ec))
     reply.names.push_back(entry->path().filename());
   if (ec) return tl::unexpected(Trouble{ec.value(), "list " + path});
-  std::sort(reply.names.begin(), reply.names.end());
+  std::ranges::sort(reply.names);
   return reply;
 }
 

@@ -72,7 +72,7 @@ void ProcessOutput::open(ProcessId process, const Host& host) {
 
 void ProcessOutput::see_many() {
   const auto is_worker = [](const auto& one) { return one.first.role == Role::kWorker; };
-  const auto open = std::count_if(streams_.begin(), streams_.end(), is_worker);
+  const auto open = std::ranges::count_if(streams_, is_worker);
   is_many_ = std::max(static_cast<std::size_t>(open), options_.workers) > kFewWorkers;
   if (is_many_ && !options_.shown && on_lead_alone) on_lead_alone();
 }
@@ -158,8 +158,8 @@ void ProcessOutput::show(const std::vector<LineFold::Line>& lines) const {
 
 void ProcessOutput::show_end_of(WorkerId worker) {
   const ProcessId process{Role::kWorker, worker.value};
-  const auto end = std::find_if(ended_.begin(), ended_.end(),
-                                [process](const auto& one) { return one.first == process; });
+  const auto end =
+      std::ranges::find_if(ended_, [process](const auto& one) { return one.first == process; });
   if (end == ended_.end()) return;
   const Time now = io::steady_now();
   while (!ends_shown_.empty() && now - ends_shown_.front() > kEndsIn) ends_shown_.pop_front();
