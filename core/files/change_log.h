@@ -23,6 +23,9 @@ struct LogLine {
 };
 
 /// The line with its newline. The host by its name only: no user, no port, no brackets.
-[[nodiscard]] std::string format_change(const LogLine& line);
+[[nodiscard]] inline std::string format_change(const LogLine& line) {
+  return fmt::format("{} {} {} {}\n", line.seq, line.added ? "ADDED" : "REMOVED", line.host.name,
+                     line.wall_ns);
+}
 
 }  // namespace dt

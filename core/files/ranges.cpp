@@ -140,4 +140,8 @@ std::vector<std::string> fold_hosts(std::vector<Host> hosts) {
   return words;
 }
 
+std::string in_few_words(std::vector<Host> hosts) {
+  return fmt::format("{}", fmt::join(fold_hosts(std::move(hosts)), ","));
+}
+
 }  // namespace dt

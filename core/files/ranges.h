@@ -16,5 +16,7 @@ namespace dt {
 /// the same user and port beside each other, numbers in names in ascending order. One number of a
 /// name becomes a range; names that differ in two are words of their own.
 [[nodiscard]] std::vector<std::string> fold_hosts(std::vector<Host> hosts);
+/// The same in one text: "h[1-3],n7".
+[[nodiscard]] std::string in_few_words(std::vector<Host> hosts);
 
 }  // namespace dt

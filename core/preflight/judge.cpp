@@ -20,12 +20,6 @@ constexpr std::uint32_t kStaleUs = 1'000'000;
 constexpr std::uint64_t kFilesPerHost = 4;
 constexpr std::uint64_t kFilesBeside = 256;
 
-std::string folded(const Findings& findings, const std::vector<std::size_t>& hosts) {
-  std::vector<Host> all;
-  for (const std::size_t i : hosts) all.push_back(findings.hosts[i].host);
-  return fmt::format("{}", fmt::join(fold_hosts(std::move(all)), ","));
-}
-
 class Judge {
  public:
   explicit Judge(const Findings& findings) : all_(findings) {
@@ -92,7 +86,7 @@ class Judge {
     const std::string usual = std::ranges::max_element(kinds, {}, hosts_of)->first;
     std::vector<std::string> parts;
     for (const auto& [value, hosts] : kinds)
-      parts.push_back(fmt::format("{} {}", folded(all_, hosts), value));
+      parts.push_back(fmt::format("{} {}", verdict_.in_words(hosts), value));
     const std::string what =
         fmt::format("{}: {} kinds: {}", subject, kinds.size(), fmt::join(parts, ", "));
     for (const auto& [host, value] : values)
@@ -410,6 +404,12 @@ bool Verdict::has_unreachable() const {
   return std::ranges::any_of(marks, [](const auto& row) {
     return row[static_cast<std::size_t>(Row::kReach)] == Mark::kFail;
   });
+}
+
+std::string Verdict::in_words(const std::vector<std::size_t>& places) const {
+  std::vector<Host> all;
+  for (const std::size_t i : places) all.push_back(hosts[i]);
+  return in_few_words(std::move(all));
 }
 
 Verdict judge(const Findings& findings) { return Judge(findings).run(); }

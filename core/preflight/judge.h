@@ -41,6 +41,8 @@ struct Verdict {
   [[nodiscard]] bool has_failed(std::size_t host) const;
   [[nodiscard]] bool has_failed() const;
   [[nodiscard]] bool has_unreachable() const;
+  /// These of `hosts`, by their places, in few words.
+  [[nodiscard]] std::string in_words(const std::vector<std::size_t>& places) const;
 };
 
 [[nodiscard]] Verdict judge(const Findings& findings);

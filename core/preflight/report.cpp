@@ -5,18 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "core/files/ranges.h"
-
 namespace dt::preflight {
 namespace {
 
 using nlohmann::json;
-
-std::string folded(const Verdict& verdict, const std::vector<std::size_t>& hosts) {
-  std::vector<Host> all;
-  for (const std::size_t i : hosts) all.push_back(verdict.hosts[i]);
-  return fmt::format("{}", fmt::join(fold_hosts(std::move(all)), ","));
-}
 
 /// Remarks of several hosts that say the same.
 struct SameRemark {
@@ -96,7 +88,7 @@ std::string table_text(const Verdict& verdict) {
   std::vector<std::string> names;
   std::size_t width = 5;
   for (const auto& line : lines) {
-    names.push_back(folded(verdict, line.second));
+    names.push_back(verdict.in_words(line.second));
     width = std::max(width, names.back().size());
   }
   std::string out = fmt::format("{:<{}}", "hosts", width);
@@ -121,7 +113,7 @@ std::string remarks_text(const Verdict& verdict) {
   std::string out;
   for (const auto& [remark, hosts] : grouped(verdict.remarks))
     out += fmt::format("{} {} {}: {}\n     remedy: {}\n", to_text(remark.mark), to_text(remark.row),
-                       folded(verdict, hosts), remark.what, remark.remedy);
+                       verdict.in_words(hosts), remark.what, remark.remedy);
   return out;
 }
 

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "core/files/ranges.h"
 #include "core/protocol/exit_code.h"
 #include "io/asio.h"
 #include "io/fd.h"

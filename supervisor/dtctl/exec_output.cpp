@@ -135,10 +135,6 @@ std::unique_ptr<ExecOutput> exec_lines() { return std::make_unique<Lines>(); }
 std::unique_ptr<ExecOutput> exec_folded() { return std::make_unique<Folded>(); }
 std::unique_ptr<ExecOutput> exec_json() { return std::make_unique<Json>(); }
 
-std::string in_few_words(const std::vector<Host>& hosts) {
-  return fmt::format("{}", fmt::join(fold_hosts(hosts), ","));
-}
-
 void ExecSummary::end(const Host& host, const launcher::HostEnd& how) {
   ++hosts_;
   if (!how.exit_code || !how.why.empty()) unreached_.push_back(how.why);

@@ -35,9 +35,6 @@ inline constexpr std::size_t kMostKept = std::size_t{16} << 20;
 /// stderr.
 [[nodiscard]] std::unique_ptr<ExecOutput> exec_json();
 
-/// The hosts in few words: "h[1-3],n7".
-[[nodiscard]] std::string in_few_words(const std::vector<Host>& hosts);
-
 /// What became of the command on all hosts.
 class ExecSummary {
  public:

@@ -189,11 +189,10 @@ void HostLinks::folder_checked(const Host& host, const FolderChecked& answer) {
 void HostLinks::warn_of_lacking() {
   const auto has_answered = [this](const Host& host) { return at(host).has_program.has_value(); };
   if (lack_program_.empty() || !std::ranges::all_of(spec_.workers, has_answered)) return;
-  context_.note(
-      Note::kRefusal, "environment_lacking",
-      fmt::format("{} is {} here, which is not on {}: {}", spec_.command.front(), program_,
-                  fmt::join(fold_hosts({lack_program_.begin(), lack_program_.end()}), ","),
-                  preflight::kActivatedRemedy));
+  context_.note(Note::kRefusal, "environment_lacking",
+                fmt::format("{} is {} here, which is not on {}: {}", spec_.command.front(),
+                            program_, in_few_words({lack_program_.begin(), lack_program_.end()}),
+                            preflight::kActivatedRemedy));
   lack_program_.clear();
 }
 

@@ -24,8 +24,8 @@ std::string prefix_of_many(Role role, const Members& members) {
   if (role == Role::kPrepare) {
     std::vector<Host> hosts;
     for (const auto& [id, host] : members) hosts.push_back(Host{"", host.name, 0});
-    return list_or_count(fmt::format("{}", fmt::join(fold_hosts(std::move(hosts)), ",")),
-                         "prepare-data", members.size(), "hosts' prepare-data");
+    return list_or_count(in_few_words(std::move(hosts)), "prepare-data", members.size(),
+                         "hosts' prepare-data");
   }
   std::vector<std::uint64_t> ids;
   for (const auto& [id, host] : members) ids.push_back(id);
