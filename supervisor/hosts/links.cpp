@@ -72,7 +72,14 @@ HostLinks::HostLinks(SupervisorContext& context, launcher::Backend& backend, Syn
 
 void HostLinks::attach(const Host& host, bool start) {
   if (start) return context_.tasks.spawn(reach(host));
-  reattach(host);
+  // The agent of an earlier term, unless it is lost meanwhile; at the job's end each has to receive
+  // the end.
+  const Job& job = *context_.job;
+  if (!job.ending() && job.hosts().at(host).link != HostState::Link::kDown) return;
+  HostLink& h = hosts_[host];
+  if (!h.link) make_link(host);
+  h.ever_attached = true;  // an earlier term was
+  h.link->attach(false);
 }
 
 AgentConnection& HostLinks::make_link(const Host& host) {
@@ -106,19 +113,6 @@ AgentConnection& HostLinks::make_link(const Host& host) {
   listener->link_begins(host);
   context_.tasks.spawn(h.link->run());
   return *h.link;
-}
-
-bool HostLinks::awaits_agent_of_earlier_term(const Host& host) const {
-  const Job& job = *context_.job;
-  return job.ending() || job.hosts().at(host).link == HostState::Link::kDown;
-}
-
-void HostLinks::reattach(const Host& host) {
-  if (!awaits_agent_of_earlier_term(host)) return;
-  HostLink& h = hosts_[host];
-  if (!h.link) make_link(host);
-  h.ever_attached = true;  // an earlier term was
-  h.link->attach(false);
 }
 
 awaitable<void> HostLinks::reach(Host host) {

@@ -103,10 +103,6 @@ class HostLinks {
 
  private:
   AgentConnection& make_link(const Host& host);
-  /// Makes the link to an agent of an earlier term.
-  void reattach(const Host& host);
-  /// It is not lost meanwhile; at the job's end each agent has to receive the end.
-  [[nodiscard]] bool awaits_agent_of_earlier_term(const Host& host) const;
   /// Makes the link to a host's agent and starts one if none runs.
   io::awaitable<void> reach(Host host);
   /// What keeps the host from being linked; nothing: it can be.
