@@ -27,14 +27,10 @@ FileWatchResult FileWatch::observe(Observation seen, Time now) {
 }
 
 FileWatchResult FileWatch::judge() {
-  switch (seen_.kind) {
-    case Observation::Kind::kAbsent:
-      return refuse(fmt::format("{} is gone", options_.name));
-    case Observation::Kind::kUnreadable:
-      return refuse(fmt::format("{} cannot be read ({})", options_.name, seen_.text));
-    case Observation::Kind::kContent:
-      break;
-  }
+  if (seen_.kind == Observation::Kind::kAbsent)
+    return refuse(fmt::format("{} is gone", options_.name));
+  if (seen_.kind == Observation::Kind::kUnreadable)
+    return refuse(fmt::format("{} cannot be read ({})", options_.name, seen_.text));
   if (seen_.text == accepted_) {
     if (!refusal_) return {};
     refusal_.reset();

@@ -6,6 +6,7 @@
 
 #include "core/base/lookup.h"
 #include "core/base/number.h"
+#include "core/files/host_names.h"
 #include "core/files/ranges.h"
 
 namespace dt {
@@ -100,15 +101,12 @@ std::vector<std::uint32_t> visible_gpus(const std::optional<std::string>& cuda_v
     for (const GpuReport& gpu : gpus) out.push_back(gpu.index);
     return out;
   }
-  std::string_view left = *cuda_visible_devices;
-  for (;;) {
-    const std::size_t comma = left.find(',');
-    const GpuReport* gpu = named(trimmed(left.substr(0, comma)), gpus);
-    if (!gpu || std::ranges::count(out, gpu->index) > 0) return out;
+  for (std::string_view left = *cuda_visible_devices; !left.empty();) {
+    const GpuReport* gpu = named(trimmed(host_names::take_until(left, ',')), gpus);
+    if (!gpu || std::ranges::count(out, gpu->index) > 0) break;
     out.push_back(gpu->index);
-    if (comma == std::string_view::npos) return out;
-    left.remove_prefix(comma + 1);
   }
+  return out;
 }
 
 Result<std::vector<std::uint32_t>> chosen_gpus(

@@ -36,9 +36,8 @@ class ControlServer {
   /// Makes the socket, 0600, and its folder (io::make_socket_folder); replaces a socket without a
   /// listener. Once, before run().
   [[nodiscard]] Result<void> listen(const std::string& path);
-  /// Serves until stop() or cancelled, then removes the socket, and its folder if
-  /// that is empty. Makes it again when somebody has
-  /// removed it.
+  /// Serves until stop() or cancelled, then removes the socket, and its folder if that is empty.
+  /// Makes it again when somebody has removed it.
   io::awaitable<void> run();
   void stop();
 

@@ -91,8 +91,7 @@ awaitable<Result<void>> HostWorkerEditor::replace(Host from, Host to, std::uint3
 awaitable<Result<void>> HostWorkerEditor::write(std::string text) {
   if (auto good = parse_hosts(text, "host_worker"); !good)
     co_return tl::unexpected(good.error().at("host_worker would not be in force"));
-  auto written = co_await context_.volume.rewrite(context_.path("host_worker"), std::move(text));
-  co_return written;
+  co_return co_await context_.volume.rewrite(context_.path("host_worker"), std::move(text));
 }
 
 awaitable<Result<std::string>> HostWorkerEditor::read() {

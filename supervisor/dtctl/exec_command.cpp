@@ -112,13 +112,12 @@ class ExecRound {
 
  private:
   io::awaitable<void> run_on(Host host) {
-    launcher::HostEnd end;
     launcher::Exec* exec = ways_->exec(host);
     const auto take = [this, host](bool is_stderr, std::string_view bytes) {
       output_->take(host, is_stderr, bytes);
     };
     auto ran = commands_.run(*exec, host, take);
-    end = co_await std::move(ran);
+    const launcher::HostEnd end = co_await std::move(ran);
     output_->end(host, end);
     summary_.end(host, end);
   }

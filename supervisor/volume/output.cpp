@@ -78,18 +78,11 @@ void ProcessOutput::see_many() {
 }
 
 std::string ProcessOutput::why_lost(const Host& host, OutputLoss why) const {
-  switch (why) {
-    case OutputLoss::kVolume:
-      return fmt::format("the shared volume took nothing for {:.0f} s",
-                         seconds(volume_.last_output_stall()));
-    case OutputLoss::kLink:
-      return fmt::format("the link to {} was down", host);
-    case OutputLoss::kKilled:
-      return "the job was killed";
-    case OutputLoss::kSupervisor:
-      break;
-  }
-  return "the supervisor was away";
+  if (why == OutputLoss::kVolume)
+    return fmt::format("the shared volume took nothing for {:.0f} s",
+                       seconds(volume_.last_output_stall()));
+  if (why == OutputLoss::kLink) return fmt::format("the link to {} was down", host);
+  return why == OutputLoss::kKilled ? "the job was killed" : "the supervisor was away";
 }
 
 void ProcessOutput::write(const Host& host, const dt::Output& message) {

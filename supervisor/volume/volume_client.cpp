@@ -366,8 +366,7 @@ awaitable<bool> VolumeClient::drain(Duration limit) {
     auto [ec] = co_await timer.async_wait(tok);
     if (ec) break;
   }
-  const bool is_done = is_idle();
-  co_return is_done;
+  co_return is_idle();
 }
 
 }  // namespace dt::supervisor
