@@ -9,9 +9,9 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <cerrno>
 
-#include "io/byte_stream.h"
 #include "io/clock.h"
 #include "io/fd.h"
+#include "io/frame_channel.h"
 #include "io/subprocess.h"
 
 namespace dt::supervisor {
@@ -206,15 +206,10 @@ awaitable<Result<VolumeReply>> VolumeClient::ask_helper(const VolumeRequest& req
   auto written = co_await helper_->stream->write(bytes);
   if (!written) co_return helper_gone(request.path);
   std::string buffer(std::size_t{64} << 10, '\0');
-  for (;;) {
-    const auto frame = helper_->decoder.next();
-    if (!frame) co_return tl::unexpected(frame.error());
-    if (*frame) co_return wire::parse<VolumeReply>((*frame)->body);
-    const std::span<char> into(buffer);
-    auto n = co_await helper_->stream->read(into);
-    if (!n || *n == 0) co_return helper_gone(request.path);
-    helper_->decoder.feed(std::string_view(buffer).substr(0, *n));
-  }
+  auto reply = co_await io::receive_frame(*helper_->stream, helper_->decoder, buffer, "the helper");
+  if (reply) co_return wire::parse<VolumeReply>(reply->body);
+  if (reply.error().kind == ErrorKind::kProtocol) co_return tl::unexpected(reply.error());
+  co_return helper_gone(request.path);
 }
 
 awaitable<void> VolumeClient::read_hints(std::shared_ptr<Helper> helper) {
