@@ -4,6 +4,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/base/lookup.h"
 #include "io/clock.h"
 #include "supervisor/control/job_figures.h"
 #include "supervisor/files/error_file.h"
@@ -97,24 +98,19 @@ void AgentReports::on(const Host& host, const dt::Notice& m) {
 }
 
 void AgentReports::on(const Host& host, const Usage& m) {
-  for (const auto& [process, bytes] : m.resident)
-    if (processes_.count(process) > 0) figures_.resident(process, bytes);
-  for (auto& [process, notes] : processes_) {
-    const bool reports = std::ranges::any_of(
-        m.resident, [&process](const auto& one) { return one.first == process; });
-    if (reports) note_held(host, process, notes, std::ranges::count(m.held, process) > 0);
+  for (const auto& [process, bytes] : m.resident) {
+    ProcessNotes* notes = find_in(processes_, process);
+    if (!notes) continue;
+    figures_.resident(process, bytes);
+    const bool is_held = std::ranges::count(m.held, process) > 0;
+    if (is_held && !notes->is_held)
+      context_.note(Note::kFailure, "output_waits",
+                    fmt::format("{} on {} has to wait again and again: it writes more output than "
+                                "the shared volume takes",
+                                to_string(process), host),
+                    host);
+    notes->is_held = is_held;
   }
-}
-
-void AgentReports::note_held(const Host& host, ProcessId process, ProcessNotes& notes,
-                             bool is_held) {
-  if (is_held && !notes.is_held)
-    context_.note(Note::kFailure, "output_waits",
-                  fmt::format("{} on {} has to wait again and again: it writes more output than "
-                              "the shared volume takes",
-                              to_string(process), host),
-                  host);
-  notes.is_held = is_held;
 }
 
 void AgentReports::on(const Host& host, const GpuHealth& m) {

@@ -86,8 +86,6 @@ class AgentReports final : public LinkListener {
   void gave_up(const Host& host, ProcessId process, const GivingUp& m);
   void ended(ProcessId process, ExitStatus status, std::string why, bool never_ran,
              bool has_output = false);
-  /// Notes once that a process has to wait with its output.
-  void note_held(const Host& host, ProcessId process, ProcessNotes& notes, bool is_held);
 
   SupervisorContext& context_;
   HostLinks& links_;
