@@ -63,8 +63,4 @@ awaitable<Result<std::vector<Machine>>> CommandProvider::list(std::vector<Machin
   co_return machines;
 }
 
-awaitable<Result<std::string>> CommandProvider::act(FleetAction, Machine, HolderOrder) {
-  co_return std::string();
-}
-
 }  // namespace dt::supervisor

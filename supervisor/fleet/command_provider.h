@@ -22,8 +22,6 @@ class CommandProvider : public Provider {
   [[nodiscard]] Duration longest_pause() const override;
   [[nodiscard]] std::string text(const std::vector<Machine>& machines) const override;
   io::awaitable<Result<std::vector<Machine>>> list(std::vector<Machine> known) override;
-  io::awaitable<Result<std::string>> act(FleetAction action, Machine machine,
-                                         HolderOrder order) override;
 
  private:
   std::string words_;

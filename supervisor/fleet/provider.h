@@ -44,8 +44,9 @@ class Provider {
   virtual io::awaitable<Result<std::vector<Machine>>> list(std::vector<Machine> known) = 0;
   /// Does SetMark, LetGo, Confirm or Replace, which names `machine`; a sentence about it for the
   /// job's events, or none. `order`: what a new machine has to know.
-  virtual io::awaitable<Result<std::string>> act(FleetAction action, Machine machine,
-                                                 HolderOrder order) = 0;
+  virtual io::awaitable<Result<std::string>> act(FleetAction, Machine, HolderOrder) {
+    co_return std::string();
+  }
   /// How many machines were asked for, by the last list; nullopt: none can be asked for.
   [[nodiscard]] virtual std::optional<std::uint64_t> wished() const { return std::nullopt; }
   [[nodiscard]] virtual bool can_let_go() const { return false; }
