@@ -7,6 +7,7 @@
 namespace dt::host_names {
 namespace {
 
+bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\v' || c == '\f'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
 /// A piece of a name: literal text, or the values a range stands for.
@@ -153,6 +154,25 @@ Text take_until(Text& text, char end) {
 std::optional<std::uint32_t> number(Text text, std::uint32_t most) {
   const auto value = parse_number<std::uint32_t>(text);
   return value <= most ? value : std::nullopt;
+}
+
+Parsed<std::uint32_t> parse_slots(Text text, std::size_t at) {
+  const auto slots = number(text, kMostSlots);
+  if (!slots || *slots == 0)
+    return mistake(at, "\"{}\" is no number of slots: 1 to {} was expected", shown(text),
+                   kMostSlots);
+  return *slots;
+}
+
+std::vector<Word> split(Text line) {
+  std::vector<Word> words;
+  for (std::size_t i = 0; i < line.size();) {
+    const std::size_t begin = i;
+    while (i < line.size() && !is_blank(line[i])) ++i;
+    if (i > begin) words.push_back({begin, line.substr(begin, i - begin)});
+    while (i < line.size() && is_blank(line[i])) ++i;
+  }
+  return words;
 }
 
 Parsed<std::vector<std::string>> expand(Text word, std::size_t at, std::size_t most) {

@@ -13,7 +13,8 @@
 namespace dt::host_names {
 
 inline constexpr std::size_t kMostHosts = 65536;
-inline constexpr std::size_t kLongestName = 253;  ///< As DNS has it.
+inline constexpr std::uint32_t kMostSlots = 10'000;  ///< A host's: sums stay far below 2^32.
+inline constexpr std::size_t kLongestName = 253;     ///< As DNS has it.
 
 using Text = std::string_view;
 
@@ -38,6 +39,17 @@ tl::unexpected<Mistake> mistake(std::size_t at, fmt::format_string<Args...> text
 Text take_until(Text& text, char end);
 /// A whole number up to `most`.
 [[nodiscard]] std::optional<std::uint32_t> number(Text text, std::uint32_t most);
+
+/// A host's slots: a number from 1 to kMostSlots.
+[[nodiscard]] Parsed<std::uint32_t> parse_slots(Text text, std::size_t at);
+
+/// A word of a line and where it begins.
+struct Word {
+  std::size_t at = 0;
+  Text text;
+};
+/// What stands between blanks.
+[[nodiscard]] std::vector<Word> split(Text line);
 
 /// Every name that the word stands for, the first range slowest; at most `most`. The word begins at
 /// `at`. No memory is taken for names before their number and length are known to be bounded.

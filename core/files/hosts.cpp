@@ -18,12 +18,10 @@ using host_names::number;
 using host_names::Parsed;
 using host_names::shown;
 using host_names::Text;
+using host_names::Word;
 
-constexpr std::uint32_t kMostSlots = 10'000;  ///< Per line: sums stay far below 2^32.
-constexpr std::uint32_t kLastGpu = 255;       ///< More than any host has.
+constexpr std::uint32_t kLastGpu = 255;  ///< More than any host has.
 constexpr Text kGpus = "gpus=";
-
-bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\v' || c == '\f'; }
 
 bool is_ipv6(Text text) {
   const std::size_t zone = std::min(text.find('%'), text.size());
@@ -89,23 +87,6 @@ Parsed<std::vector<Host>> parse_host(Text word, std::size_t at, std::size_t most
   return hosts;
 }
 
-/// A word of a line and where it begins.
-struct Word {
-  std::size_t at = 0;
-  Text text;
-};
-
-std::vector<Word> split(Text line) {
-  std::vector<Word> words;
-  for (std::size_t i = 0; i < line.size();) {
-    const std::size_t begin = i;
-    while (i < line.size() && !is_blank(line[i])) ++i;
-    if (i > begin) words.push_back({begin, line.substr(begin, i - begin)});
-    while (i < line.size() && is_blank(line[i])) ++i;
-  }
-  return words;
-}
-
 /// What may follow a host on its line.
 struct Settings {
   std::optional<std::uint32_t> slots;
@@ -114,14 +95,6 @@ struct Settings {
   Text gpus;
   std::size_t gpus_at = 0;
 };
-
-Parsed<std::uint32_t> parse_slots(Text text, std::size_t at) {
-  const auto slots = number(text, kMostSlots);
-  if (!slots || *slots == 0)
-    return mistake(at, "\"{}\" is no number of slots: 1 to {} was expected", shown(text),
-                   kMostSlots);
-  return *slots;
-}
 
 Parsed<StarterKind> parse_via(Text text, std::size_t at) {
   if (const auto kind = starter_kind(text)) return *kind;
@@ -138,7 +111,8 @@ Parsed<Settings> parse_settings(std::span<const Word> words) {
   for (const Word& word : words) {
     if (word.text.starts_with(kSlots)) {
       if (settings.slots) return mistake(word.at, "slots= is given twice");
-      const auto slots = parse_slots(word.text.substr(kSlots.size()), word.at + kSlots.size());
+      const auto slots =
+          host_names::parse_slots(word.text.substr(kSlots.size()), word.at + kSlots.size());
       if (!slots) return tl::unexpected(slots.error());
       settings.slots = *slots;
     } else if (word.text.starts_with(kVia)) {
@@ -179,7 +153,7 @@ struct Ways {
 
 Parsed<std::vector<HostLine>> parse_line(Text line, std::uint32_t line_number, std::size_t most,
                                          Ways& ways) {
-  const auto words = split(line.substr(0, line.find('#')));
+  const auto words = host_names::split(line.substr(0, line.find('#')));
   std::vector<HostLine> lines;
   if (words.empty()) return lines;
   auto hosts = parse_host(words[0].text, words[0].at, most);

@@ -11,7 +11,6 @@ namespace {
 using host_names::take_until;
 using Text = std::string_view;
 
-constexpr std::uint32_t kMostHostSlots = 10'000;
 constexpr std::uint32_t kLongestNotice_s = 366 * 24 * 3600;
 constexpr Text kLeaveWord = "leave=";
 constexpr Text kBlanks = " \t\r";
@@ -35,10 +34,10 @@ Result<Machine> parse_host(Text word) {
     return fail(ErrorKind::kProtocol, "\"{}\" is no host: HOST or HOST:SLOTS was expected",
                 host_names::shown(word));
   if (word.find(':') == Text::npos) return machine;
-  const auto slots = host_names::number(name, kMostHostSlots);
+  const auto slots = host_names::number(name, host_names::kMostSlots);
   if (!slots || *slots == 0)
     return fail(ErrorKind::kProtocol, "\"{}\": a number of workers, 1 to {}, was expected",
-                host_names::shown(word), kMostHostSlots);
+                host_names::shown(word), host_names::kMostSlots);
   machine.slots = *slots;
   return machine;
 }

@@ -14,7 +14,6 @@ using nlohmann::json;
 using Text = std::string_view;
 
 constexpr std::size_t kMostMachines = 100'000;
-constexpr std::uint64_t kMostSlots = 10'000;
 constexpr std::size_t kLongestText = 1024;
 constexpr double kLongestPause_s = 3600;
 constexpr int kDeepest = 4;
@@ -97,7 +96,8 @@ Machine machine_of(const json& entry) {
   if (machine.host.size() > host_names::kLongestName ||
       !std::ranges::all_of(machine.host, host_names::is_name_char))
     throw Wrong{fmt::format("{}: \"{}\" is no host", machine.id, machine.host)};
-  machine.slots = static_cast<std::uint32_t>(count_at(entry, "slots", kMostSlots).value_or(1));
+  machine.slots =
+      static_cast<std::uint32_t>(count_at(entry, "slots", host_names::kMostSlots).value_or(1));
   if (machine.slots == 0) throw Wrong{fmt::format("{}: \"slots\" is 0", machine.id)};
   const std::string mark = text_at(entry, "mark", "");
   const auto read = mark_of(mark);

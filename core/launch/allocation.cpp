@@ -10,6 +10,7 @@
 namespace dt {
 namespace {
 
+using host_names::kMostSlots;
 using host_names::mistake;
 using host_names::number;
 using host_names::Parsed;
@@ -17,7 +18,6 @@ using host_names::shown;
 using host_names::take_until;
 using Text = std::string_view;
 
-constexpr std::uint32_t kMostSlots = 10'000;  ///< A host's; sums stay below 2^32.
 /// Above it a list of names for people ends with "...".
 constexpr std::size_t kNamesShown = 4;
 
@@ -138,23 +138,12 @@ std::string nodes_for_people(const std::vector<HostLine>& hosts) {
 
 /// "n1 4 all.q@n1 UNDEFINED"
 Parsed<HostLine> parse_hostfile_line(Text line, std::uint32_t number_of_line) {
-  std::array<Text, 2> words;
-  std::array<std::size_t, 2> at{};
-  std::size_t i = 0;
-  const auto is_blank = [](char c) { return c == ' ' || c == '\t' || c == '\r'; };
-  for (std::size_t w = 0; w < words.size(); ++w) {
-    while (i < line.size() && is_blank(line[i])) ++i;
-    at[w] = i;
-    while (i < line.size() && !is_blank(line[i])) ++i;
-    words[w] = line.substr(at[w], i - at[w]);
-  }
-  if (words[0].empty()) return mistake(at[0], "a host's name was expected");
-  const auto name = host_names::expand(words[0], at[0], 1);
+  auto words = host_names::split(line);
+  words.resize(std::max(words.size(), std::size_t{2}), {line.size(), ""});
+  const auto name = host_names::expand(words[0].text, words[0].at, 1);
   if (!name) return tl::unexpected(name.error());
-  const auto slots = number(words[1], kMostSlots);
-  if (!slots || *slots == 0)
-    return mistake(at[1], "\"{}\" is no number of slots: 1 to {} was expected", shown(words[1]),
-                   kMostSlots);
+  const auto slots = host_names::parse_slots(words[1].text, words[1].at);
+  if (!slots) return tl::unexpected(slots.error());
   return HostLine{Host{"", name->front(), 0}, *slots, number_of_line};
 }
 

@@ -12,7 +12,6 @@ namespace {
 using host_names::take_until;
 using Text = std::string_view;
 
-constexpr std::uint32_t kMostHolderSlots = 10'000;
 constexpr Text kSlotsWord = "slots=";
 constexpr Text kJoinedWord = "joined";
 constexpr Text kForWord = "for=";
@@ -85,7 +84,7 @@ std::optional<Machine> parse_line(Text line, Text job) {
     if (word.starts_with(kForWord)) holder.replaces = word.substr(kForWord.size());
     if (word.starts_with(kSlotsWord))
       holder.slots =
-          host_names::number(word.substr(kSlotsWord.size()), kMostHolderSlots).value_or(1);
+          host_names::number(word.substr(kSlotsWord.size()), host_names::kMostSlots).value_or(1);
   }
   if (holder.state == MachineState::kPending) holder.host.clear();
   return holder;

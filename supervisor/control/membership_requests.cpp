@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/base/time.h"
+#include "core/files/host_names.h"
 #include "core/job/job.h"
 #include "core/job/membership.h"
 #include "core/job/notices.h"
@@ -16,7 +17,6 @@ using io::awaitable;
 
 namespace {
 
-constexpr std::uint64_t kMostSlots = 10'000;
 constexpr double kLongestNotice_s = 366.0 * 24 * 3600;
 
 }  // namespace
@@ -103,8 +103,8 @@ awaitable<Result<std::string>> MembershipRequests::replace(ControlAsk ask) {
 
 awaitable<Result<std::string>> MembershipRequests::edit(ControlAsk ask) {
   if (!ask.host) co_return fail(ErrorKind::kInvalid, "\"host\" is missing");
-  if (ask.slots < 1 || ask.slots > kMostSlots)
-    co_return fail(ErrorKind::kInvalid, "\"slots\" is from 1 to {}", kMostSlots);
+  if (ask.slots < 1 || ask.slots > host_names::kMostSlots)
+    co_return fail(ErrorKind::kInvalid, "\"slots\" is from 1 to {}", host_names::kMostSlots);
   if (!context_.spec.elastic)
     co_return fail(ErrorKind::kInvalid,
                    "the job was started without --elastic-training-enabled: it has no host_worker, "
