@@ -114,8 +114,8 @@ class JobContext {
     return it != leaving.end() && steady() >= it->second.stops_at;
   }
   /// The next line of host_worker_log.
-  [[nodiscard]] LogLine log_line(bool added, const Host& host) const {
-    return {log_lines, added, host, wall_ns()};
+  [[nodiscard]] LogLine log_line(bool added, const Host& host, std::size_t behind = 0) const {
+    return {log_lines + behind, added, host, wall_ns()};
   }
 
   void apply(const JobEnding& r) { ending = r; }

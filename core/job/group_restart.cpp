@@ -218,9 +218,7 @@ void GroupRestart::begin_group(const std::vector<Host>& next) {
 
 void GroupRestart::add_lines(GroupBegan& r) const {
   const auto add = [&](bool is_added, WorkerId worker, const Host& host) {
-    LogLine line = job_.log_line(is_added, host);
-    line.seq += r.log.size();
-    r.log.push_back(std::move(line));
+    r.log.push_back(job_.log_line(is_added, host, r.log.size()));
     r.changed.push_back(worker);
   };
   Counts more = counts_of(r.workers);  // than the log counts so far

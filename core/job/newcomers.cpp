@@ -81,15 +81,15 @@ void Newcomers::move_on() {
 void Newcomers::start(WorkerId worker) {
   if (!workers_.advance(worker, WorkerEvent::kStartSent)) return;
   const Worker& w = *workers_.find(worker);
-  StartWorker start;
-  start.worker = worker;
-  start.host = w.host;
-  start.newcomer = !(w.base && job_.initial());
   const auto rank = job_.boundary.rank_of(worker);
   const auto size = static_cast<std::uint32_t>(job_.boundary.members().size());
-  start.rank = rank.value_or(Rank(size));
-  start.world_size = rank ? size : size + 1;
-  start.epoch = job_.boundary.epoch() ? job_.boundary.epoch()->next() : Epoch(0);
+  const StartWorker start{
+      .worker = worker,
+      .host = w.host,
+      .newcomer = !(w.base && job_.initial()),
+      .rank = rank.value_or(Rank(size)),
+      .world_size = rank ? size : size + 1,
+      .epoch = job_.boundary.epoch() ? job_.boundary.epoch()->next() : Epoch(0)};
   job_.note(Note::kLaunch, "worker_launched",
             fmt::format("Launching worker node at ip: {}", w.host.name), w.host, worker);
   job_.add(start);

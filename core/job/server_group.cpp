@@ -96,11 +96,11 @@ void ServerGroup::saved(const FromServer<Saved>& e) {
 void ServerGroup::checkpoint_unusable(const FromServer<GivingUp>& e) {
   const ServerState* s = find_in(servers_, e.server);
   if (!s) return;  // it was replaced meanwhile
-  Loss loss;
-  loss.why = inherits_ ? std::string("the checkpoint that the job began with could not be used")
-                       : fmt::format("the checkpoint of epoch {} could not be used", epoch_);
-  loss.code = kExitServerLost;
-  loss.is_checkpoint = true;
+  const Loss loss{
+      .why = inherits_ ? std::string("the checkpoint that the job began with could not be used")
+                       : fmt::format("the checkpoint of epoch {} could not be used", epoch_),
+      .code = kExitServerLost,
+      .is_checkpoint = true};
   checkpoints_.damaged(
       fmt::format("{}: server {} on {}: {}", loss.why, e.server, s->host, e.message.why), s->host);
   lost(loss);
@@ -188,27 +188,22 @@ void ServerGroup::roll_back(const Loss& loss, const Origin& origin) {
                                 loss.why, fmt::join(loss.avoid, ", ")));
   lost_time_.recovery_begins();
   const auto old = servers_;
-  RolledBack r;
-  r.generation = job_.boundary.generation().next();
-  r.epoch = origin.epoch;
-  r.is_inherited = origin.is_inherited;
-  r.first = next_;
-  r.servers = std::move(*hosts);
-  r.why = loss.why;
-  if (loss.is_checkpoint && !inherits_) r.damaged = epoch_;
-  job_.record(r);
-  job_.note(
-      Note::kFailure, "rolling_back",
-      fmt::format("{}: back to the checkpoint of epoch {}, with new servers", loss.why, r.epoch),
-      {}, {}, {{"to_epoch", r.epoch.value}});
+  const bool is_damaged = loss.is_checkpoint && !inherits_;
+  job_.record(RolledBack{.generation = job_.boundary.generation().next(),
+                         .epoch = origin.epoch,
+                         .is_inherited = origin.is_inherited,
+                         .first = next_,
+                         .servers = std::move(*hosts),
+                         .why = loss.why,
+                         .damaged = is_damaged ? std::optional(epoch_) : std::nullopt});
+  job_.note(Note::kFailure, "rolling_back",
+            fmt::format("{}: back to the checkpoint of epoch {}, with new servers", loss.why,
+                        origin.epoch),
+            {}, {}, {{"to_epoch", origin.epoch.value}});
   // Their values are not needed any more, and new servers may need their ports.
   for (const auto& [id, s] : old)
     if (s.started) job_.add(Stop{{Role::kServer, id.value}, s.host});
-  for (const auto& [id, s] : servers_) {
-    if (job_.options.opaque_servers || !hosts_.is_up(s.host)) continue;
-    start(id);
-    tell_commit(id);
-  }
+  if (!job_.options.opaque_servers) start_waiting();
 }
 
 std::optional<std::vector<Host>> ServerGroup::hosts_for_new(const std::set<Host>& lost) const {
@@ -242,10 +237,7 @@ void ServerGroup::start(ServerId id) {
   // The ports are in an opaque server's environment.
   if (job_.is_doubtful || (job_.options.opaque_servers && !hosts_.knows_ports())) return;
   s.started = true;
-  StartServer start;
-  start.server = id;
-  start.host = s.host;
-  start.index = s.index;
+  StartServer start{.server = id, .host = s.host, .index = s.index};
   if (!inherits_) start.checkpoint = epoch_;
   job_.add(std::move(start));
   job_.note(Note::kLaunch, "server_launched",
@@ -292,14 +284,14 @@ void ServerGroup::tell_commit() {
 void ServerGroup::tell_commit(ServerId id) {
   if (job_.options.opaque_servers) return;
   const Boundary& view = job_.boundary;
-  ServerCommit m;
-  m.term = term_;
-  m.generation = view.generation();
-  m.epoch = view.returns_to().value_or(view.epoch().value_or(Epoch(0)));
-  m.boundary = view.members() == view.contributors();
-  m.contributors = view.contributors();
-  m.checkpoint = checkpoints_.commit_that_saves();
-  job_.add(SendCommit{id, servers_.at(id).host, std::move(m)});
+  job_.add(SendCommit{id,
+                      servers_.at(id).host,
+                      {.term = term_,
+                       .generation = view.generation(),
+                       .epoch = view.returns_to().value_or(view.epoch().value_or(Epoch(0))),
+                       .boundary = view.members() == view.contributors(),
+                       .contributors = view.contributors(),
+                       .checkpoint = checkpoints_.commit_that_saves()}});
 }
 
 // ---------------------------------------------------------------- records
@@ -358,10 +350,8 @@ bool ServerGroup::awaits_start_on(const Host& host) const {
 }
 
 Servers ServerGroup::list() const {
-  Servers list;
+  Servers list{{}, since_, epoch_};
   for (const auto& [id, s] : servers_) list.servers.push_back({id, s.address, s.port});
-  list.since = since_;
-  list.epoch = epoch_;
   return list;
 }
 

@@ -152,9 +152,7 @@ Committed Views::committed(Epoch epoch, const Plan& plan, bool saves) const {
     if (!leave.contains(id)) c.members.push_back(id);
   for (const WorkerId id : plan.joins) {
     c.members.push_back(id);
-    LogLine line = job_.log_line(true, workers_.find(id)->host);
-    line.seq += c.log.size();
-    c.log.push_back(std::move(line));
+    c.log.push_back(job_.log_line(true, workers_.find(id)->host, c.log.size()));
   }
   c.contributors = c.members;
   c.leavers = plan.leaves;

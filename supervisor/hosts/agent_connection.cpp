@@ -147,14 +147,12 @@ io::awaitable<Result<wire::Frame>> AgentConnection::receive() {
 }
 
 void AgentConnection::say_hello() {
-  AgentHello hello;
-  hello.job = options_.job;
-  hello.host = to_string(options_.host);
-  hello.term = options_.term;
-  hello.orphan_timeout_ms = options_.orphan_timeout_ms;
-  hello.beat_ms = milliseconds(options_.beat);
-  hello.received.assign(received_.begin(), received_.end());
-  channel_->send(hello);
+  channel_->send(AgentHello{.job = options_.job,
+                            .host = to_string(options_.host),
+                            .term = options_.term,
+                            .orphan_timeout_ms = options_.orphan_timeout_ms,
+                            .beat_ms = milliseconds(options_.beat),
+                            .received = {received_.begin(), received_.end()}});
   said_hello_at_ = io::steady_now();
 }
 
