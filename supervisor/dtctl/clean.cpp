@@ -175,11 +175,8 @@ Result<void> end_supervisor(const JobHere& job) {
                 "it there (Ctrl-C in its terminal, or kill), then clean again",
                 job.name);
   io::asio::io_context context(1);
-  const auto work = [&job]() -> io::awaitable<Result<void>> {
-    auto stopped = co_await io::within(kStop, stop_by_force(job.socket), "its end");
-    co_return stopped;
-  };
-  auto stopped = io::asio::co_spawn(context, work(), io::asio::use_future);
+  auto stopped = io::asio::co_spawn(
+      context, io::within(kStop, stop_by_force(job.socket), "its end"), io::asio::use_future);
   context.run();
   auto result = stopped.get();
   if (!result) return tl::unexpected(result.error().at("job " + job.name));

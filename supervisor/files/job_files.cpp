@@ -203,9 +203,7 @@ awaitable<Result<void>> JobFiles::write_pointer(const End* end) {
       {"job", spec.job},       {"master", master_address_},   {"pid", ::getpid()},
       {"socket", spec.socket}, {"state_dir", spec.state_dir}, {"ended", nullptr}};
   if (end) pointer["ended"] = {{"exit_code", end->exit_code}, {"message", end->message}};
-  auto written =
-      co_await context_.volume.replace(io::pointer_file(spec.job_dir), pointer.dump() + "\n");
-  co_return written;
+  co_return co_await context_.volume.replace(io::pointer_file(spec.job_dir), pointer.dump() + "\n");
 }
 
 // ---------------------------------------------------------------- while the job runs

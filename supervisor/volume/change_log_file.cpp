@@ -43,8 +43,7 @@ io::awaitable<Result<void>> ChangeLogFile::mend(std::string path, std::string wh
   }
   const std::size_t there = *text ? (*text)->size() : 0;
   if (*text && there == whole.size()) co_return Result<void>();
-  auto appended = co_await volume_.append(path, whole.substr(there), there, true);
-  co_return appended;
+  co_return co_await volume_.append(path, whole.substr(there), there, true);
 }
 
 }  // namespace dt::supervisor

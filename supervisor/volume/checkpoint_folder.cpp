@@ -16,11 +16,9 @@ io::awaitable<Result<void>> remove_folder(VolumeClient& volume, std::string path
   auto files = co_await volume.list(path);
   if (removed && !files) removed = tl::unexpected(files.error());
   if (!removed) co_return removed;
-  for (const std::string& file : *files) {
-    removed = co_await volume.remove(path + "/" + file);
-    if (!removed) co_return removed;
-  }
-  removed = co_await volume.remove(path);
+  for (const std::string& file : *files)
+    if (removed) removed = co_await volume.remove(path + "/" + file);
+  if (removed) removed = co_await volume.remove(path);
   co_return removed;
 }
 

@@ -114,8 +114,7 @@ awaitable<Result<void>> drop_job_lock(VolumeClient& volume, std::string job_dir,
   if (!*text) co_return Result<void>();
   const auto holder = io::lock_from_json(**text);
   if (!holder || *holder != me) co_return Result<void>();
-  auto removed = co_await volume.remove(path);
-  co_return removed;
+  co_return co_await volume.remove(path);
 }
 
 awaitable<Result<std::optional<std::string>>> set_old_files_aside(VolumeClient& volume,
