@@ -12,13 +12,10 @@ void HangWatch::report(ServerId server, const Traffic& report, Time now) {
   for (const WorkerId id : report.disconnected)
     if (Seen* seen = seen_.find(id)) seen->alive.reset();
   for (const WorkerId id : report.alive) seen_[id].alive = now;
-  Rounds& rounds = rounds_[server];
-  count(rounds, ~std::uint32_t{0});
-  rounds.owing = report.owing;
-  rounds.waiting = report.waiting;
-  rounds.disconnected = report.disconnected;
-  rounds.waits = report.waits;
-  count(rounds, 1);
+  Traffic& last = reports_[server];
+  count(last, ~std::uint32_t{0});
+  last = report;
+  count(last, 1);
 }
 
 void HangWatch::expect(WorkerId worker, Time now) {
@@ -26,10 +23,10 @@ void HangWatch::expect(WorkerId worker, Time now) {
   if (!seen.alive && seen.away_from == 0) seen.alive = now;
 }
 
-void HangWatch::count(const Rounds& rounds, std::uint32_t by) {
-  for (const WorkerId id : rounds.owing) seen_[id].owed_to += by;
-  for (const WorkerId id : rounds.waiting) seen_[id].waits_at += by;
-  for (const WorkerId id : rounds.disconnected) seen_[id].away_from += by;
+void HangWatch::count(const Traffic& report, std::uint32_t by) {
+  for (const WorkerId id : report.owing) seen_[id].owed_to += by;
+  for (const WorkerId id : report.waiting) seen_[id].waits_at += by;
+  for (const WorkerId id : report.disconnected) seen_[id].away_from += by;
 }
 
 void HangWatch::figures(WorkerId worker, const Figures& figures) {
@@ -51,7 +48,7 @@ void HangWatch::forget(WorkerId worker) {
 }
 
 void HangWatch::forget_servers() {
-  rounds_.clear();
+  reports_.clear();
   seen_.each([](WorkerId, Seen& seen) { seen.owed_to = seen.waits_at = seen.away_from = 0; });
 }
 
@@ -83,8 +80,8 @@ bool HangWatch::is_alive(WorkerId worker, Time now) const {
 
 const WaitingFor* HangWatch::wait_of(WorkerId worker) const {
   const WaitingFor* found = nullptr;
-  for (const auto& [server, rounds] : rounds_)
-    for (const WaitingFor& at : rounds.waits)
+  for (const auto& [server, report] : reports_)
+    for (const WaitingFor& at : report.waits)
       if (at.worker == worker && (!found || at.key < found->key)) found = &at;
   return found;
 }
@@ -97,7 +94,7 @@ std::string HangWatch::name_of(const WaitingFor& at) const {
 
 bool HangWatch::index_holds() const {
   HangWatch counted_again;
-  for (const auto& [server, rounds] : rounds_) counted_again.count(rounds, 1);
+  for (const auto& [server, report] : reports_) counted_again.count(report, 1);
   bool holds = true;
   seen_.each([&](WorkerId id, const Seen& seen) {
     const Seen& counted = counted_again.seen_[id];

@@ -69,13 +69,6 @@ class HangWatch {
   }
 
  private:
-  /// A server's last report, without what is counted at once.
-  struct Rounds {
-    std::vector<WorkerId> owing;
-    std::vector<WorkerId> waiting;
-    std::vector<WorkerId> disconnected;
-    std::vector<WaitingFor> waits;
-  };
   struct Seen {
     std::optional<Time> alive;    ///< The last sign of life, or expect(); nothing: not connected.
     std::optional<Time> worked;   ///< Its last activity.
@@ -87,9 +80,9 @@ class HangWatch {
     bool is_gone = false;
   };
 
-  void count(const Rounds& rounds, std::uint32_t by);
+  void count(const Traffic& report, std::uint32_t by);
 
-  std::map<ServerId, Rounds> rounds_;
+  std::map<ServerId, Traffic> reports_;  ///< The last ones.
   ById<WorkerId, Seen> seen_;
   std::map<WorkerId, Position> positions_;
 };
