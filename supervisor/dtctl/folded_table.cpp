@@ -35,6 +35,29 @@ const std::string& common_text(const Cell& cell) {
   return cell.kind.empty() ? cell.text : cell.kind;
 }
 
+/// What the cells of a column become in one row.
+std::string fold_cells(Column column, std::vector<const Cell*> cells) {
+  switch (column) {
+    case Column::kSame:
+      return common_text(*cells.front());
+    case Column::kIds:
+      return fold_ids(cells);
+    case Column::kHosts: {
+      std::vector<std::string> names;
+      for (const Cell* cell : cells) names.push_back(cell->text);
+      return fold_host_names(names);
+    }
+    case Column::kAmount: {
+      std::erase_if(cells, [](const Cell* cell) { return cell->text == "-"; });
+      const auto [least, most] = std::ranges::minmax_element(cells, {}, &Cell::amount);
+      return cells.empty() ? "-" : from_to((*least)->text, (*most)->text);
+    }
+    case Column::kOwn:
+      break;
+  }
+  return "-";
+}
+
 /// The words of `text`, as parts of it.
 std::vector<std::string_view> words_of(std::string_view text) {
   std::vector<std::string_view> words;
@@ -50,11 +73,10 @@ std::string from_to(const std::string& least, const std::string& most) {
   const auto b = words_of(most);
   const auto [x, y] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
   // One word differs, and the others stand around it.
-  if (a.size() == b.size() && x != a.end() && std::equal(x + 1, a.end(), y + 1, b.end()))
-    return fmt::format(
-        "{}{}{}", least.substr(0, static_cast<std::size_t>(x->data() - least.data())),
-        fmt::format("{}-{}", *x, *y),
-        least.substr(static_cast<std::size_t>(x->data() - least.data()) + x->size()));
+  if (a.size() == b.size() && x != a.end() && std::equal(x + 1, a.end(), y + 1, b.end())) {
+    const auto end = static_cast<std::size_t>(x->data() + x->size() - least.data());
+    return std::string(least).insert(end, fmt::format("-{}", *y));
+  }
   return least + " - " + most;
 }
 
@@ -80,30 +102,7 @@ FoldedTable::Row FoldedTable::fold(const std::vector<const Row*>& rows) const {
   for (std::size_t i = 0; i < heads_.size(); ++i) {
     std::vector<const Cell*> cells;
     for (const Row* row : rows) cells.push_back(&(*row)[i]);
-    const auto less = [](const Cell* a, const Cell* b) { return a->amount < b->amount; };
-    switch (heads_[i].column) {
-      case Column::kSame:
-        out.push_back({common_text(*cells.front())});
-        break;
-      case Column::kIds:
-        out.push_back({fold_ids(cells)});
-        break;
-      case Column::kHosts: {
-        std::vector<std::string> names;
-        for (const Cell* cell : cells) names.push_back(cell->text);
-        out.push_back({fold_host_names(names)});
-        break;
-      }
-      case Column::kAmount: {
-        std::erase_if(cells, [](const Cell* cell) { return cell->text == "-"; });
-        const auto [least, most] = std::minmax_element(cells.begin(), cells.end(), less);
-        out.push_back({cells.empty() ? "-" : from_to((*least)->text, (*most)->text)});
-        break;
-      }
-      case Column::kOwn:
-        out.push_back({"-"});
-        break;
-    }
+    out.push_back({fold_cells(heads_[i].column, std::move(cells))});
   }
   return out;
 }
