@@ -12,7 +12,7 @@
 #include "supervisor/context/supervisor_context.h"
 #include "supervisor/files/journal_file.h"
 #include "supervisor/volume/change_log_file.h"
-#include "supervisor/volume/event_files.h"
+#include "supervisor/volume/events_file.h"
 #include "supervisor/volume/job_lock.h"
 #include "supervisor/volume/journal_copy.h"
 
