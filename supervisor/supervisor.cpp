@@ -28,7 +28,6 @@
 #include "launcher/backend/backend.h"
 #include "supervisor/context/supervisor_context.h"
 #include "supervisor/control/changes.h"
-#include "supervisor/control/console_log.h"
 #include "supervisor/control/control_server.h"
 #include "supervisor/control/event_log.h"
 #include "supervisor/control/fleet_requests.h"
@@ -56,6 +55,24 @@ constexpr Duration kLastWord = 10s;  ///< For the last word to the consoles.
 constexpr Duration kLongestWait = 1s;
 /// A reply waits so long for room on the journal's disk.
 constexpr Duration kUntilJournalled = 10s;
+
+/// The supervisor's own lines: to the consoles that follow, and to supervisor.log. `quiet` keeps
+/// INFO from the consoles.
+class ConsoleLog final : public io::Log {
+ public:
+  ConsoleLog(ControlServer& control, io::Log& own, bool quiet)
+      : control_(control), own_(own), quiet_(quiet) {}
+  void line(io::Level level, std::string_view text) override {
+    own_.line(level, text);
+    if (quiet_ && level == io::Level::kInfo) return;
+    control_.console(io::console_line(level, text) + "\n", true);
+  }
+
+ private:
+  ControlServer& control_;
+  io::Log& own_;
+  bool quiet_;
+};
 
 class Loop final : public Supervisor {
  public:
