@@ -14,9 +14,6 @@
 #include "io/job/control_protocol.h"
 #include "io/job/job_pointer.h"
 #include "io/subprocess.h"
-#include "supervisor/fleet/command_provider.h"
-#include "supervisor/fleet/program_provider.h"
-#include "supervisor/fleet/slurm_provider.h"
 
 namespace dt::supervisor {
 
@@ -121,15 +118,15 @@ awaitable<Result<void>> FleetRun::run() {
   const auto executor = co_await io::asio::this_coro::executor;
   switch (word_.kind) {
     case FleetWord::Kind::kSlurm:
-      provider_ = std::make_unique<SlurmProvider>(job_);
+      provider_ = slurm_provider(job_);
       break;
     case FleetWord::Kind::kCommand:
-      provider_ = std::make_unique<CommandProvider>(word_.words, folder_);
+      provider_ = command_provider(word_.words, folder_);
       break;
     case FleetWord::Kind::kProgram:
       if (!word_.ours.empty())
         word_.words = fmt::format("python3 '{}' {}", our_provider(word_.ours), word_.words);
-      provider_ = std::make_unique<ProgramProvider>(executor, word_.words, folder_, job_);
+      provider_ = program_provider(executor, word_.words, folder_, job_);
       break;
   }
   if (provider_->needs_marks_file()) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -60,5 +61,20 @@ class Provider {
   /// Ends what it has begun; nothing is called afterwards.
   virtual io::awaitable<void> stop() { co_return; }
 };
+
+/// Slurm's holders (core/launch/holders.h): `dtctl grow` asks for them.
+[[nodiscard]] std::unique_ptr<Provider> slurm_provider(std::string job);
+
+/// A discovery script: it prints the hosts that there are (core/fleet/discovered_hosts.h), and the
+/// job has workers on them. A host that two outputs in a row lack is left. The script gets no
+/// request: nothing is asked for, and nothing is given back. /bin/sh runs `words` in `folder`; for
+/// 10 s at most.
+[[nodiscard]] std::unique_ptr<Provider> command_provider(std::string words, std::string folder);
+
+/// A program in any language, which /bin/sh runs by `words` in `folder`: it answers dtfleet's
+/// requests line by line (core/fleet/provider_lines.h).
+[[nodiscard]] std::unique_ptr<Provider> program_provider(io::asio::any_io_executor executor,
+                                                         std::string words, std::string folder,
+                                                         std::string job);
 
 }  // namespace dt::supervisor
