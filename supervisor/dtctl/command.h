@@ -13,9 +13,11 @@
 #include "core/protocol/exit_code.h"
 #include "io/flags.h"
 #include "io/volume_answers.h"
-#include "supervisor/dtctl/job_wait.h"  // dtctl's own exit codes
 
 namespace dt::supervisor::ctl {
+
+inline constexpr int kExitNoJob = 3;  ///< No job is running there, or it ended meanwhile.
+inline constexpr int kExitLate = 4;   ///< wait: not in time.
 
 struct Arguments {
   std::string job_dir = ".";

@@ -23,6 +23,11 @@ namespace dt::supervisor::ctl {
 io::awaitable<int> status(Arguments args);
 io::awaitable<int> metrics(Arguments args);
 io::awaitable<int> why(Arguments args);
+
+// job_wait.cpp: follows a job until conditions hold.
+/// Requests the status whenever the supervisor reports a change (io/job/control_protocol.h,
+/// "changes"). Waits for a supervisor that has died: it may be started again. Events of the job's
+/// earlier supervisors come from events.jsonl.
 io::awaitable<int> wait(Arguments args);
 
 // steer.cpp: its members and its end.

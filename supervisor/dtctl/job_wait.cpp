@@ -1,5 +1,3 @@
-#include "supervisor/dtctl/job_wait.h"
-
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -8,9 +6,11 @@
 #include "io/job/control_client.h"
 #include "io/job/spec.h"
 #include "io/within.h"
+#include "supervisor/dtctl/commands.h"
+#include "supervisor/dtctl/condition.h"
 #include "supervisor/dtctl/find_job.h"
 
-namespace dt::supervisor {
+namespace dt::supervisor::ctl {
 namespace {
 
 using nlohmann::json;
@@ -22,22 +22,27 @@ constexpr auto kPause = 10ms;  // tidy: allow (it limits how often the superviso
 
 }  // namespace
 
+struct Waited {
+  int exit_code = 0;     ///< kExitOk: all conditions held.
+  std::string why = {};  ///< They did not hold.
+};
+
 /// One `dtctl wait`.
 class JobWait {
  public:
-  explicit JobWait(WaitOptions options) : options_(std::move(options)) {
-    counts_events_ = std::ranges::any_of(options_.conditions, &Condition::is_about_events);
-  }
+  /// `conditions`: all have to hold at once; at least one.
+  JobWait(Arguments args, std::vector<Condition> conditions)
+      : args_(std::move(args)), conditions_(std::move(conditions)) {}
 
   /// Returns an error only if it was cancelled.
   io::awaitable<Result<Waited>> follow() {
-    for (bool is_first = options_.for_start;;) {
-      const auto job = find_job(*options_.volume, patience());
+    for (bool is_first = args_.start;;) {
+      const auto job = find_job(*args_.volume, patience());
       if (is_first && job && job->ended) earlier_ = job->job;
       is_first = is_first && !job && job.error().kind == ErrorKind::kTimeout;
       const bool is_there = job && !(job->ended && job->job == earlier_);
-      if (!is_there && !options_.for_start)
-        co_return Waited{kExitNoJob, job ? fmt::format("no job is running in {}", job_dir_)
+      if (!is_there && !args_.start)
+        co_return Waited{kExitNoJob, job ? fmt::format("no job is running in {}", args_.job_dir)
                                          : job.error().message};
       has_seen_job_ = has_seen_job_ || is_there;
       if (is_there && job->ended) co_return ended(*job);
@@ -55,46 +60,54 @@ class JobWait {
     }
   }
 
-  [[nodiscard]] bool has_seen_job() const { return has_seen_job_; }
+  /// Of --timeout.
+  [[nodiscard]] Duration left() const {
+    return args_.begun + args_.timeout - std::chrono::steady_clock::now();
+  }
+  /// What it is at the end of --timeout.
+  [[nodiscard]] Waited late() const {
+    return {kExitLate,
+            has_seen_job_ ? "waited in vain for " + missing()
+                          : fmt::format("waited in vain: no job was started in {}", args_.job_dir)};
+  }
 
+ private:
   /// The conditions that do not hold, and their current values.
   [[nodiscard]] std::string missing() const {
     std::string out;
-    for (const Condition& c : options_.conditions)
+    for (const Condition& c : conditions_)
       if (!c.holds()) out += (out.empty() ? "" : ", ") + c.shown();
     return out;
   }
 
- private:
   /// With the volume, whose answer is waited for in place.
   [[nodiscard]] Duration patience() const {
-    if (!options_.until) return kVolumePatience;
-    return std::min<Duration>(*options_.until - std::chrono::steady_clock::now(), kVolumePatience);
+    return args_.timeout > Duration{} ? std::min(left(), kVolumePatience) : kVolumePatience;
   }
 
   /// Why nobody but the job's user sees what is waited for; its end is seen by all.
   [[nodiscard]] std::optional<Error> refusal(const io::JobPointer& job) const {
-    const bool is_end = std::ranges::all_of(options_.conditions, &Condition::is_about_end);
-    if (is_end || !options_.volume->answers(patience())) return std::nullopt;
-    return not_ours(job_dir_, job);
+    const bool is_end = std::ranges::all_of(conditions_, &Condition::is_about_end);
+    if (is_end || !args_.volume->answers(patience())) return std::nullopt;
+    return not_ours(args_.job_dir, job);
   }
 
   [[nodiscard]] bool all_hold() const {
-    return std::ranges::all_of(options_.conditions, &Condition::holds);
+    return std::ranges::all_of(conditions_, &Condition::holds);
   }
 
   Waited ended(const io::JobPointer& job) {
     see_status(nullptr);
     if (counts_events_) read_events(kAllEvents);
-    for (Condition& c : options_.conditions) c.see_end(job.ended->exit_code);
+    for (Condition& c : conditions_) c.see_end(job.ended->exit_code);
     if (all_hold()) return {};
     return {kExitNoJob,
             fmt::format("job {} in {} ended with exit code {} ({}); not seen: {}", job.job,
-                        job_dir_, job.ended->exit_code, job.ended->message, missing())};
+                        args_.job_dir, job.ended->exit_code, job.ended->message, missing())};
   }
 
   void see_status(const json& status) {
-    for (Condition& c : options_.conditions) c.see_status(status);
+    for (Condition& c : conditions_) c.see_status(status);
   }
 
   /// Until the conditions hold; nothing when the supervisor answers no more.
@@ -149,46 +162,43 @@ class JobWait {
   void see_event(const json& event, const std::string& line) {
     const std::uint64_t n = event.value("n", std::uint64_t{0});
     if (n < next_event_) return;
-    for (Condition& c : options_.conditions) c.see_event(line);
+    for (Condition& c : conditions_) c.see_event(line);
     next_event_ = n + 1;
   }
 
   static constexpr std::uint64_t kAllEvents = ~std::uint64_t{0};
   /// Reads the unseen events of events.jsonl, up to number `end`.
   void read_events(std::uint64_t end) {
-    const auto job = read_pointer(*options_.volume, patience());
+    const auto job = read_pointer(*args_.volume, patience());
     if (!job) return;
-    std::ifstream file(io::events_file(job_dir_, job->job));
+    std::ifstream file(io::events_file(args_.job_dir, job->job));
     for (std::string line; std::getline(file, line);) {
       const json event = json::parse(line, nullptr, false);
       if (event.is_object() && event.value("n", end) < end) see_event(event, line);
     }
   }
 
-  WaitOptions options_;
-  std::string job_dir_ = options_.volume->path();
+  Arguments args_;
+  std::vector<Condition> conditions_;
   std::string earlier_;  ///< A job that had ended before, while another one is to start.
   bool has_seen_job_ = false;
-  bool counts_events_ = false;
+  bool counts_events_ = std::ranges::any_of(conditions_, &Condition::is_about_events);
   std::uint64_t next_event_ = 0;
 };
 
-io::awaitable<Waited> wait_for_conditions(WaitOptions options) {
-  const auto until = options.until;
-  const std::string folder = options.volume->path();
-  JobWait wait(std::move(options));
+io::awaitable<int> wait(Arguments args) {
+  if (args.words.empty()) throw wrong_words(args);
+  std::vector<Condition> conditions;
+  for (const std::string& word : args.words)
+    conditions.push_back(need(Condition::parse(word), kExitUsage));
+  JobWait wait(args, std::move(conditions));
   auto following = wait.follow();
-  if (!until) {
-    auto followed = co_await std::move(following);
-    co_return std::move(*followed);
-  }
-  auto followed = co_await io::within(*until - std::chrono::steady_clock::now(),
-                                      std::move(following), "the conditions");
-  if (followed) co_return std::move(*followed);
-  Waited late{kExitLate, wait.has_seen_job()
-                             ? "waited in vain for " + wait.missing()
-                             : fmt::format("waited in vain: no job was started in {}", folder)};
-  co_return std::move(late);
+  if (args.timeout > Duration{})
+    following = io::within(wait.left(), std::move(following), "the conditions");
+  const auto followed = co_await std::move(following);
+  const Waited waited = followed ? *followed : wait.late();
+  if (waited.exit_code != kExitOk) fmt::print(stderr, "dtctl: {}\n", waited.why);
+  co_return waited.exit_code;
 }
 
-}  // namespace dt::supervisor
+}  // namespace dt::supervisor::ctl

@@ -9,7 +9,6 @@
 #include "supervisor/dtctl/connection.h"
 #include "supervisor/dtctl/file_tail.h"
 #include "supervisor/dtctl/find_job.h"
-#include "supervisor/dtctl/job_wait.h"
 #include "supervisor/dtctl/metrics_text.h"
 #include "supervisor/dtctl/status_text.h"
 #include "supervisor/dtctl/why_text.h"
@@ -78,19 +77,6 @@ io::awaitable<int> why(Arguments args) {
   const std::string status = need_reply(co_await ask(to, "status"));
   fmt::print("{}", need(why_text(status, parsed.front().host)));
   co_return kExitOk;
-}
-
-io::awaitable<int> wait(Arguments args) {
-  if (args.words.empty()) throw wrong_words(args);
-  WaitOptions options;
-  options.volume = args.volume;
-  if (args.timeout > Duration{}) options.until = args.begun + args.timeout;
-  options.for_start = args.start;
-  for (const std::string& word : args.words)
-    options.conditions.push_back(need(Condition::parse(word), kExitUsage));
-  const Waited waited = co_await wait_for_conditions(std::move(options));
-  if (waited.exit_code != kExitOk) fmt::print(stderr, "dtctl: {}\n", waited.why);
-  co_return waited.exit_code;
 }
 
 }  // namespace dt::supervisor::ctl
