@@ -6,15 +6,31 @@
 
 #include "kvstore/compute/kernels/elements.h"
 #include "kvstore/compute/kernels/vectors.h"
-#include "kvstore/compute/kernels/words.h"
 
 namespace dt::kv {
 namespace {
 
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are loaded and stored as they lie");
+
+using LooseWord = Loose<std::uint32_t>;
 constexpr std::size_t kWordElements = 16;
+/// At once, without special instructions; in the first-level cache.
+constexpr std::size_t kPlainElements = 512;
 
 constexpr std::uint8_t kPositive = 3;
 constexpr std::uint8_t kNegative = 2;
+
+/// Asks for kElements floats one page on. The processor's own prefetching stops at the end of a
+/// page: this gains 15 % of decode_add and 3 % of encode on memory outside the caches, and costs
+/// little inside. (It gains nothing for sums and optimizer steps, which walk more arrays.)
+template <std::size_t kElements>
+void prefetch_next_page(const Loose<float>* array) {
+  constexpr std::size_t kPage = 4096;
+  constexpr std::size_t kCacheLine = 64;
+  const auto* ahead = reinterpret_cast<const std::byte*>(array) + kPage;
+  for (std::size_t i = 0; i < kElements * sizeof(float); i += kCacheLine)
+    __builtin_prefetch(ahead + i);
+}
 
 // The reference, which also computes the remaining elements. Each loop does one kind of work, so
 // that the compiler vectorizes it.
@@ -170,10 +186,31 @@ constexpr auto encode_block = encode_plain<kPlainElements>;
 
 #endif
 
+/// Whole blocks, and then words, of which the last is filled up with zeros, which are not sent.
 std::size_t encode_two_bit(void* codes, float* residual, const float* gradient, float threshold,
                            std::size_t n) {
-  return encode_words<kEncodeElements, kWordElements, encode_block, encode_plain<kWordElements>>(
-      codes, residual, gradient, threshold, n);  // zeros are not sent
+  auto* words = reinterpret_cast<LooseWord*>(codes);
+  auto* r = loose(residual);
+  const auto* g = loose(gradient);
+  std::size_t bad = 0;
+  std::size_t i = 0;
+  for (; i + kEncodeElements <= n; i += kEncodeElements) {
+    prefetch_next_page<kEncodeElements>(r + i);
+    prefetch_next_page<kEncodeElements>(g + i);
+    bad += encode_block(words + i / kWordElements, r + i, g + i, threshold);
+  }
+  for (; i < n; i += kWordElements) {
+    Loose<float> last_residual[kWordElements] = {};
+    Loose<float> last_gradient[kWordElements] = {};
+    for (std::size_t k = 0; k < kWordElements && i + k < n; ++k) {
+      last_residual[k] = r[i + k];
+      last_gradient[k] = g[i + k];
+    }
+    bad += encode_plain<kWordElements>(words + i / kWordElements, last_residual, last_gradient,
+                                       threshold);
+    for (std::size_t k = i; k < n && k < i + kWordElements; ++k) r[k] = last_residual[k - i];
+  }
+  return bad;
 }
 
 #if defined(__AVX512BW__)
@@ -235,15 +272,34 @@ constexpr auto decode_add_block = decode_add_plain<kPlainElements>;
 
 #endif
 
+/// Decodes whole blocks, and then words; `value` is what a code stands for. kAdds: to what is in
+/// `into`.
+template <bool kAdds, auto kDecodeBlock, auto kDecodeWord>
+void decode_words(float* into, const void* codes, float value, std::size_t n) {
+  const auto* words = reinterpret_cast<const LooseWord*>(codes);
+  auto* o = loose(into);
+  std::size_t i = 0;
+  for (; i + kDecodeElements <= n; i += kDecodeElements) {
+    if constexpr (kAdds) prefetch_next_page<kDecodeElements>(o + i);
+    kDecodeBlock(o + i, words + i / kWordElements, value);
+  }
+  for (; i < n; i += kWordElements) {
+    Loose<float> last[kWordElements] = {};
+    if constexpr (kAdds)
+      for (std::size_t k = i; k < n && k < i + kWordElements; ++k) last[k - i] = o[k];
+    kDecodeWord(last, words + i / kWordElements, value);
+    for (std::size_t k = i; k < n && k < i + kWordElements; ++k) o[k] = last[k - i];
+  }
+}
+
 void decode_two_bit(float* out, const void* codes, float threshold, std::size_t n) {
-  decode_words<false, kDecodeElements, kWordElements, decode_block, decode_plain<kWordElements>>(
-      out, codes, threshold, n);
+  decode_words<false, decode_block, decode_plain<kWordElements>>(out, codes, threshold, n);
 }
 
 void decode_add_two_bit(float* into, const void* codes, float threshold, float weight,
                         std::size_t n) {
-  decode_words<true, kDecodeElements, kWordElements, decode_add_block,
-               decode_add_plain<kWordElements>>(into, codes, weight * threshold, n);
+  decode_words<true, decode_add_block, decode_add_plain<kWordElements>>(into, codes,
+                                                                        weight * threshold, n);
 }
 
 }  // namespace
