@@ -5,7 +5,6 @@
 
 #include "core/base/number.h"
 #include "kvstore/compute/kernels/kernels.h"
-#include "kvstore/compute/typed_sum.h"
 
 namespace dt::kv {
 
@@ -153,12 +152,10 @@ std::size_t update(const OptimizerSpec& spec, OptimizerState& state, data::Dtype
                    double learning_rate, std::byte* values, const Reduction& gradient,
                    std::size_t elements) {
   ++state.updates;
-  if (dtype == data::Dtype::kFloat32)
-    return update_as(kernels().f32, spec, state, learning_rate, reinterpret_cast<float*>(values),
-                     gradient, elements);
-  DT_CHECK(dtype == data::Dtype::kFloat64, "optimizers compute with float32 and float64");
-  return update_as(kernels().f64, spec, state, learning_rate, reinterpret_cast<double*>(values),
-                   gradient, elements);
+  return as_float(dtype, [&]<class T>(const Arithmetic<T>& with) {
+    return update_as(with, spec, state, learning_rate, reinterpret_cast<T*>(values), gradient,
+                     elements);
+  });
 }
 
 }  // namespace dt::kv
