@@ -121,33 +121,6 @@ unsigned states_of(const OptimizerSpec& spec) {
   return spec.momentum != 0 ? 1 : 0;
 }
 
-template <class T>
-SgdStep<T> sgd_constants(const OptimizerSpec& spec, double learning_rate) {
-  SgdStep<T> step;
-  step.learning_rate = static_cast<T>(learning_rate);
-  step.momentum = static_cast<T>(spec.momentum);
-  step.weight_decay = static_cast<T>(spec.weight_decay);
-  step.nesterov = spec.nesterov;
-  return step;
-}
-template SgdStep<float> sgd_constants(const OptimizerSpec&, double);
-template SgdStep<double> sgd_constants(const OptimizerSpec&, double);
-
-template <class T>
-AdamStep<T> adam_constants(const OptimizerSpec& spec, double learning_rate, std::uint64_t update) {
-  AdamOptions options;
-  options.learning_rate = learning_rate;
-  options.beta1 = spec.beta1;
-  options.beta2 = spec.beta2;
-  options.eps = spec.eps;
-  options.weight_decay = spec.weight_decay;
-  options.decoupled = spec.rule == OptimizerSpec::Rule::kAdamW;
-  options.update = update;
-  return adam_step<T>(options);
-}
-template AdamStep<float> adam_constants(const OptimizerSpec&, double, std::uint64_t);
-template AdamStep<double> adam_constants(const OptimizerSpec&, double, std::uint64_t);
-
 std::size_t update(const OptimizerSpec& spec, OptimizerState& state, data::Dtype dtype,
                    double learning_rate, std::byte* values, const Reduction& gradient,
                    std::size_t elements) {

@@ -47,10 +47,23 @@ struct OptimizerState {
 
 /// The constants of a rule's kernels, for T = float and double. `update` counts from 1.
 template <class T>
-[[nodiscard]] SgdStep<T> sgd_constants(const OptimizerSpec& spec, double learning_rate);
+[[nodiscard]] SgdStep<T> sgd_constants(const OptimizerSpec& spec, double learning_rate) {
+  return {.learning_rate = static_cast<T>(learning_rate),
+          .momentum = static_cast<T>(spec.momentum),
+          .weight_decay = static_cast<T>(spec.weight_decay),
+          .nesterov = spec.nesterov};
+}
 template <class T>
 [[nodiscard]] AdamStep<T> adam_constants(const OptimizerSpec& spec, double learning_rate,
-                                         std::uint64_t update);
+                                         std::uint64_t update) {
+  return adam_step<T>({.learning_rate = learning_rate,
+                       .beta1 = spec.beta1,
+                       .beta2 = spec.beta2,
+                       .eps = spec.eps,
+                       .weight_decay = spec.weight_decay,
+                       .decoupled = spec.rule == OptimizerSpec::Rule::kAdamW,
+                       .update = update});
+}
 
 /// One update of `elements` values in one pass over memory. The rules are those of torch.optim: the
 /// learning rate does not enter the momentum buffer, so changing it needs no correction:

@@ -77,17 +77,17 @@ const Kernels* kernels(SimdLevel level) {
 template <class T>
 AdamStep<T> adam_step(const AdamOptions& options) {
   const double decay = options.learning_rate * options.weight_decay;
-  AdamStep<T> step;
-  step.keep = static_cast<T>(options.decoupled ? 1 - decay : 1);
-  step.weight_decay = static_cast<T>(options.decoupled ? 0 : options.weight_decay);
-  step.beta1 = static_cast<T>(options.beta1);
-  step.rest1 = static_cast<T>(1 - options.beta1);
-  step.beta2 = static_cast<T>(options.beta2);
-  step.rest2 = static_cast<T>(1 - options.beta2);
-  step.step = static_cast<T>(options.learning_rate / (1 - power(options.beta1, options.update)));
-  step.root_scale = static_cast<T>(1 / std::sqrt(1 - power(options.beta2, options.update)));
-  step.eps = static_cast<T>(options.eps);
-  return step;
+  return {
+      .keep = static_cast<T>(options.decoupled ? 1 - decay : 1),
+      .weight_decay = static_cast<T>(options.decoupled ? 0 : options.weight_decay),
+      .beta1 = static_cast<T>(options.beta1),
+      .rest1 = static_cast<T>(1 - options.beta1),
+      .beta2 = static_cast<T>(options.beta2),
+      .rest2 = static_cast<T>(1 - options.beta2),
+      .step = static_cast<T>(options.learning_rate / (1 - power(options.beta1, options.update))),
+      .root_scale = static_cast<T>(1 / std::sqrt(1 - power(options.beta2, options.update))),
+      .eps = static_cast<T>(options.eps),
+  };
 }
 
 template AdamStep<float> adam_step<float>(const AdamOptions& options);
