@@ -15,31 +15,6 @@ MemberState::MemberState(const ClientOptions& start)
   view_.num_workers = start.num_workers;
 }
 
-View MemberState::view() const {
-  std::lock_guard lock(mutex_);
-  return view_;
-}
-
-bool MemberState::is_lead() const {
-  std::lock_guard lock(mutex_);
-  return is_lead_;
-}
-
-bool MemberState::is_member() const {
-  std::lock_guard lock(mutex_);
-  return is_member_;
-}
-
-bool MemberState::must_leave() const {
-  std::lock_guard lock(mutex_);
-  return must_leave_;
-}
-
-std::optional<Epoch> MemberState::epoch() const {
-  std::lock_guard lock(mutex_);
-  return last_released_;
-}
-
 void MemberState::on_release(const Release& release) {
   std::lock_guard lock(mutex_);
   if (release.verdict == Verdict::kLeave) {
@@ -64,11 +39,6 @@ void MemberState::on_shrunk(const Shrunk& shrunk) {
 void MemberState::on_lost(Error error) {
   std::lock_guard lock(mutex_);
   lost_ = std::move(error);
-}
-
-std::optional<Error> MemberState::lost() const {
-  std::lock_guard lock(mutex_);
-  return lost_;
 }
 
 Arrive MemberState::arrive(Epoch epoch, Generation servers) {

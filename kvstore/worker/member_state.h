@@ -20,24 +20,24 @@ class MemberState {
  public:
   explicit MemberState(const ClientOptions& start);
 
-  [[nodiscard]] View view() const;
+  [[nodiscard]] View view() const { return locked(view_); }
   /// Generation of the view that the worker was released into, sent in its frames. Every server
   /// knows this view; a later commit may reach the worker before it reaches a server.
   [[nodiscard]] Generation generation() const { return Generation(generation_.load()); }
   /// Whether the worker has the duties of rank 0.
-  [[nodiscard]] bool is_lead() const;
+  [[nodiscard]] bool is_lead() const { return locked(is_lead_); }
   /// False for a newcomer before its first release.
-  [[nodiscard]] bool is_member() const;
-  [[nodiscard]] bool must_leave() const;
+  [[nodiscard]] bool is_member() const { return locked(is_member_); }
+  [[nodiscard]] bool must_leave() const { return locked(must_leave_); }
   /// The epoch that it was released into last; nothing: it has passed no boundary.
-  [[nodiscard]] std::optional<Epoch> epoch() const;
+  [[nodiscard]] std::optional<Epoch> epoch() const { return locked(last_released_); }
 
   /// The supervisor's messages. Each may come twice.
   void on_release(const Release& release);
   void on_shrunk(const Shrunk& shrunk);
   /// Why the supervisor's messages do not come any more.
   void on_lost(Error error);
-  [[nodiscard]] std::optional<Error> lost() const;
+  [[nodiscard]] std::optional<Error> lost() const { return locked(lost_); }
 
   /// Begins an arrival and returns the message to send. `servers`: Servers::since of the connected
   /// servers; a release of an earlier generation does not answer the arrival.
@@ -48,6 +48,12 @@ class MemberState {
   [[nodiscard]] std::optional<View> leave_boundary();
 
  private:
+  template <class T>
+  [[nodiscard]] T locked(const T& member) const {
+    const std::lock_guard lock(mutex_);
+    return member;
+  }
+
   const WorkerId worker_;
   std::atomic<std::uint64_t> generation_;  ///< Written under mutex_.
   mutable std::mutex mutex_;
