@@ -141,13 +141,13 @@ struct Header {
   Reduce reduce{};
   std::uint8_t flags = 0;
   std::int32_t priority = 0;
-  KeyId key;
+  KeyId key{};
   std::uint32_t chunk = 0;
-  WorkerId worker;
+  WorkerId worker{};
   float learning_rate = 0;
   std::uint64_t request = 0;
-  Generation generation;
-  Round round;
+  Generation generation{};
+  Round round{};
   /// kInit: the chunk's first element. kInitState and the answer of kPullState: updates so far.
   std::uint64_t step = 0;
   std::uint64_t samples = 0;  ///< kInit: the chunk's elements.

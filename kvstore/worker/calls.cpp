@@ -120,15 +120,10 @@ Request make_request(const KeyedCall& call, std::size_t k, ChunkState& chunk,
   const Array* value = call.values ? &(*call.values)[k] : nullptr;
   const Array* out = call.out ? &(*call.out)[k] : nullptr;
   const std::size_t offset = chunk.place.first * data::element_bytes(key.dtype);
-  Request request;
-  request.chunk = &chunk;
-  request.header.type = call.type;
-  request.header.dtype = key.dtype;
+  Request request = request_for(chunk, call.type, key.dtype);
   request.header.reduce = call.options.reduce;
   request.header.flags = is_async(call.is_async, key) ? data::kAsync : 0;
   request.header.priority = call.options.priority;
-  request.header.key = chunk.key;
-  request.header.chunk = chunk.index;
   request.header.step = call.options.step;
   request.header.samples = call.options.samples;
   request.header.learning_rate = call.options.learning_rate;

@@ -62,6 +62,12 @@ struct ChunkState {
   Turns turns;
 };
 
+/// A request for the chunk, without arrays.
+[[nodiscard]] inline Request request_for(ChunkState& chunk, data::Type type, data::Dtype dtype) {
+  return {.header = {.type = type, .dtype = dtype, .key = chunk.key, .chunk = chunk.index},
+          .chunk = &chunk};
+}
+
 /// The server reads and writes the chunk's bytes in place if they lie in shared memory, in the
 /// chunk's pinned memory, or in its place on a device. For other bytes, and misaligned ones, it
 /// returns true: they need staging. `from` and `into` are the memories that contain the whole

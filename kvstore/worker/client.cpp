@@ -249,9 +249,7 @@ void Client::shut_down() {
 }
 
 io::awaitable<void> Client::serve_job() {
-  OpenedKvStore opened;
-  opened.type = options_.type;
-  job_->opened(opened);
+  job_->opened({options_.type});
   co_await job_->run(loop_.tasks(), *this);
 }
 
@@ -411,13 +409,8 @@ Status Client::ask_for_state(data::Type type, const std::vector<std::string>& na
   std::vector<Request> requests;
   for (std::size_t k = 0; k < names.size(); ++k) {
     for (const auto& chunk : (*keys)[k]->chunks) {
-      Request& request = requests.emplace_back();
-      request.chunk = chunk.get();
-      request.header.type = type;
-      request.header.dtype = arrays[k].dtype;
+      Request& request = requests.emplace_back(request_for(*chunk, type, arrays[k].dtype));
       request.header.flags = which == State::kSecond ? data::kSecondState : 0;
-      request.header.key = chunk->key;
-      request.header.chunk = chunk->index;
       auto* at = static_cast<std::byte*>(arrays[k].data) +
                  chunk->place.first * data::element_bytes(arrays[k].dtype);
       make(request, k, at, chunk->bytes);
@@ -468,9 +461,7 @@ Status Client::set_gradient_compression(const std::string& spec) {
 
 Status Client::barrier() {
   if (!member_.is_member()) return {};
-  Request request;
-  request.header.type = data::Type::kBarrier;
-  request.header.round = barrier_;
+  const Request request{.header = {.type = data::Type::kBarrier, .round = barrier_}};
   auto answer = links_.ask_first(request, Duration::zero());
   if (!answer) return tl::unexpected(answer.error());
   barrier_ = barrier_.next();
@@ -480,8 +471,7 @@ Status Client::barrier() {
 Status Client::finish(Finished part, bool is_arriving) {
   if (!member_.is_member() || finished_ >= part) return {};
   finished_ = part;
-  Request request;
-  request.header.type = data::Type::kFinish;
+  Request request{.header = {.type = data::Type::kFinish}};
   request.header.step = member_.view().epoch.next().value;
   request.header.flags = part == Finished::kSteps ? data::kStepsOnly
                          : is_arriving            ? data::kAtBoundary
@@ -534,8 +524,7 @@ StoreResult<View> Client::cross_boundary(Epoch epoch) {
 }
 
 Status Client::sync_rounds() {
-  Request request;
-  request.header.type = data::Type::kSync;
+  const Request request{.header = {.type = data::Type::kSync}};
   auto answers = links_.ask_all(request, Duration::zero());
   if (!answers) return tl::unexpected(answers.error());
   struct OpenRounds {
@@ -570,10 +559,7 @@ Status Client::progress(Epoch epoch, std::uint64_t step) {
   const auto now = SteadyClock::now();
   if (now - last_progress_ < 1s) return {};
   last_progress_ = now;
-  Progress progress;
-  progress.epoch = epoch;
-  progress.step = step;
-  loop_.post([this, progress] { job_->progress(progress); });
+  loop_.post([this, epoch, step] { job_->progress({epoch, step}); });
   return {};
 }
 

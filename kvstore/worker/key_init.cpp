@@ -14,13 +14,8 @@ namespace {
 
 /// Has a chunk created. The server has its values already, or asks for them.
 Request creation(const data::KeySpec& key, ChunkState& chunk) {
-  Request request;
-  request.chunk = &chunk;
-  request.header.type = data::Type::kInit;
-  request.header.dtype = key.dtype;
+  Request request = request_for(chunk, data::Type::kInit, key.dtype);
   request.header.flags = key.flags;
-  request.header.key = chunk.key;
-  request.header.chunk = chunk.index;
   request.header.samples = chunk.place.count;
   request.header.step = chunk.place.first;
   return request;
@@ -58,9 +53,7 @@ Status KeyInit::init(const std::vector<std::string>& keys, const std::vector<Arr
 }
 
 Status KeyInit::learn_all() {
-  data::RegisterKeys wanted;
-  wanted.known = keys_.size();
-  if (auto done = register_keys(wanted); !done) return done;
+  if (auto done = register_keys({keys_.size(), {}}); !done) return done;
   std::vector<Request> requests;
   for (std::uint32_t i = 0; i < keys_.size(); ++i)
     for (const auto& chunk : keys_.at(KeyId(i)).chunks)

@@ -16,10 +16,7 @@ constexpr std::size_t kLeastPinned = std::size_t{4} << 20;
 
 /// A kUnshare request: the server unmaps the memory.
 Request unshare(std::uint32_t number) {
-  Request request;
-  request.header.type = data::Type::kUnshare;
-  request.header.chunk = number;
-  return request;
+  return {.header = {.type = data::Type::kUnshare, .chunk = number}};
 }
 
 }  // namespace

@@ -30,18 +30,18 @@ struct Request {
   /// kShared: sent instead of the bytes. If there is `staging`, bytes outside shared memory are
   /// copied to it before the request is sent, and from it after the answer; without `staging` all
   /// bytes are in shared memory already.
-  data::SharedPlaces places;
+  data::SharedPlaces places{};
   void* staging = nullptr;
   /// Encodes the into_bytes at `from` into header.payload bytes just before the request is first
   /// sent; a resend has the same bytes.
   GradientEncoder* encoder = nullptr;
-  Compression compression;
+  Compression compression{};
   /// Null: all arrays are in host memory, and no device writes them.
-  std::shared_ptr<const DeviceEnds> device;
+  std::shared_ptr<const DeviceEnds> device{};
   Handle handle = 0;            ///< Part of this operation of the caller ...
   ChunkState* chunk = nullptr;  ///< ... and of this chunk's queue.
-  std::shared_ptr<Query> query;
-  std::shared_ptr<const std::string> keep;
+  std::shared_ptr<Query> query{};
+  std::shared_ptr<const std::string> keep{};
 };
 
 /// A request of `type` whose payload is the text.

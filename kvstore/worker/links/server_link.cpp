@@ -341,10 +341,7 @@ void ServerLink::beat(bool is_sign_of_life) {
       !awaits_beat_ && !sent_.empty() && still_beats_ >= 2 * options_.unanswered_beats;
   if (is_sign_of_life ? awaits_beat_ && link_->queued_bytes() > 0 : !may_lack_one) return;
   if (!std::exchange(awaits_beat_, true)) still_beats_ = 0;
-  data::Header header;
-  header.type = data::Type::kBeat;
-  header.worker = options_.worker;
-  link_->send(header);
+  link_->send({.type = data::Type::kBeat, .worker = options_.worker});
   link_->write_now();
   bytes_moved_ = link_->bytes_moved();
 }
