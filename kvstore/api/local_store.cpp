@@ -61,10 +61,7 @@ class LocalStore final : public Store, private Answers {
             Code::kInvalid,
             fmt::format("key '{}': float32, float64 and int64 are supported", keys[i]));
       Key key{spec, KeyId(static_cast<std::uint32_t>(keys_.size())), Round(1), {}};
-      data::Header header;
-      header.type = data::Type::kInit;
-      header.key = key.id;
-      header.dtype = spec.dtype;
+      data::Header header = header_of(data::Type::kInit, key);
       header.flags = flags;
       header.samples = spec.count;
       auto done = ask(header, bytes(header, values[i]), nullptr);
@@ -88,8 +85,8 @@ class LocalStore final : public Store, private Answers {
     for (std::size_t i = 0; i < keys.size(); ++i) {
       Key& key = keys_.at(keys[i]);
       const Array* place = out ? &into.get()[i] : nullptr;
-      const Status done =
-          values ? contribute(key, from.get()[i], place, options) : fetch(key, *place);
+      const Status done = values ? contribute(key, from.get()[i], place, options)
+                                 : ask(header_of(data::Type::kPull, key), Payload(), place);
       if (!done) return tl::unexpected(done.error());
     }
     if (auto written = into.write(); !written) return tl::unexpected(written.error());
@@ -117,15 +114,11 @@ class LocalStore final : public Store, private Answers {
   Status wait_all(double /*timeout_s*/) override { return {}; }
   Status wait_in_stream(Handle /*handle*/, double /*timeout_s*/) override { return {}; }
   Status set_optimizer(const std::string& spec) override {
-    data::Header header;
-    header.type = data::Type::kSetOptimizer;
-    return ask(header, Payload(spec), nullptr);
+    return ask({.type = data::Type::kSetOptimizer}, Payload(spec), nullptr);
   }
   StoreResult<std::string> optimizer() override {
-    data::Header header;
-    header.type = data::Type::kSetOptimizer;
-    header.flags = data::kCheckOnly;
-    if (auto done = ask(header, {}, nullptr); !done) return tl::unexpected(done.error());
+    const data::Header asks{.type = data::Type::kSetOptimizer, .flags = data::kCheckOnly};
+    if (auto done = ask(asks, {}, nullptr); !done) return tl::unexpected(done.error());
     return text_;
   }
   Status pull_state(const std::vector<std::string>& keys, State which,
@@ -196,12 +189,11 @@ class LocalStore final : public Store, private Answers {
                        fmt::format("key '{}': {}", key, failed.error().message));
   }
 
+  static data::Header header_of(data::Type type, const Key& key) {
+    return {.type = type, .dtype = key.spec.dtype, .key = key.id};
+  }
   data::Header state_header(data::Type type, const std::string& name, State which) const {
-    const Key& key = keys_.at(name);
-    data::Header header;
-    header.type = type;
-    header.key = key.id;
-    header.dtype = key.spec.dtype;
+    data::Header header = header_of(type, keys_.at(name));
     header.flags = which == State::kSecond ? data::kSecondState : 0;
     return header;
   }
@@ -212,26 +204,15 @@ class LocalStore final : public Store, private Answers {
     return options;
   }
   Payload bytes(data::Header& header, const Array& array) {
-    const std::size_t size = array.count * data::element_bytes(array.dtype);
+    const std::size_t size = bytes_of(array);
     header.payload = static_cast<std::uint32_t>(size);
     Payload payload = header.payload == size ? shard_.take(header) : Payload(size);
     if (!payload.empty()) std::memcpy(payload.data(), array.data, payload.size());
     return payload;
   }
 
-  Status fetch(const Key& key, const Array& out) {
-    data::Header header;
-    header.type = data::Type::kPull;
-    header.key = key.id;
-    header.dtype = key.spec.dtype;
-    return ask(header, Payload(), &out);
-  }
-
   Status contribute(Key& key, const Array& value, const Array* out, const PushOptions& options) {
-    data::Header header;
-    header.type = out ? data::Type::kPushPull : data::Type::kPush;
-    header.key = key.id;
-    header.dtype = key.spec.dtype;
+    data::Header header = header_of(out ? data::Type::kPushPull : data::Type::kPush, key);
     header.reduce = options.reduce;
     header.generation = Generation(1);
     header.round = key.next;
