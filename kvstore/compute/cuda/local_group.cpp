@@ -46,11 +46,8 @@ std::string LocalGroup::use(const std::vector<int>& devices) {
       if (std::string why = open_nccl(opened_, options_.library); !why.empty()) return why;
       options_.functions = &opened_;
     }
-    NcclComms::Options options;
-    options.functions = options_.functions;
-    options.devices = devices;
-    options.deadline = options_.deadline;
-    comms_ = std::make_unique<NcclComms>(std::move(options));
+    comms_ = std::make_unique<NcclComms>(
+        NcclComms::Options{options_.functions, devices, options_.deadline});
     for (const int device : devices) {
       last_.push_back(std::make_unique<Event>());
       Status status = use_device(device);
@@ -63,52 +60,28 @@ std::string LocalGroup::use(const std::vector<int>& devices) {
   return {};
 }
 
-std::string LocalGroup::reduce_scatter(const std::vector<Array>& arrays, std::size_t elements,
-                                       NcclType type) {
+std::string LocalGroup::exchange(const std::vector<Array>& arrays, std::size_t elements,
+                                 NcclType type, bool is_sum) {
   if (std::string why = objection(arrays); !why.empty() || !comms_ || elements == 0) return why;
   const DeviceGuard keep;
-  doing_ = "sum arrays";
-  const std::size_t ranks = arrays.size();
-  const std::size_t each = equal_part(elements, type, ranks);
-  const std::size_t even = each * ranks;
+  doing_ = is_sum ? "sum arrays" : "gather arrays";
+  const std::size_t each = equal_part(elements, type, arrays.size());
+  const std::size_t even = each * arrays.size();
+  const int number = static_cast<int>(type);
+  const int last = static_cast<int>(arrays.size()) - 1;
   const auto calls = [&](const NcclFunctions& nccl, Comm comm, int rank) {
     const Array& array = arrays[static_cast<std::size_t>(rank)];
+    void* own = at(array.data, static_cast<std::size_t>(rank) * each, type);
+    void* rest = at(array.data, even, type);
     int result = 0;
     if (each > 0)
-      result = nccl.ReduceScatter(array.data,
-                                  at(array.data, static_cast<std::size_t>(rank) * each, type), each,
-                                  static_cast<int>(type), kNcclSum, comm, array.stream);
-    if ((result == 0 || result == kNcclInProgress) && even < elements) {
-      void* rest = at(array.data, even, type);
-      result = nccl.Reduce(rest, rest, elements - even, static_cast<int>(type), kNcclSum,
-                           static_cast<int>(ranks) - 1, comm, array.stream);
-    }
-    return result;
-  };
-  if (std::string why = comms_->group(doing_, calls); !why.empty()) return why;
-  return record(arrays);
-}
-
-std::string LocalGroup::all_gather(const std::vector<Array>& arrays, std::size_t elements,
-                                   NcclType type) {
-  if (std::string why = objection(arrays); !why.empty() || !comms_ || elements == 0) return why;
-  const DeviceGuard keep;
-  doing_ = "gather arrays";
-  const std::size_t ranks = arrays.size();
-  const std::size_t each = equal_part(elements, type, ranks);
-  const std::size_t even = each * ranks;
-  const auto calls = [&](const NcclFunctions& nccl, Comm comm, int rank) {
-    const Array& array = arrays[static_cast<std::size_t>(rank)];
-    int result = 0;
-    if (each > 0)
-      result = nccl.AllGather(at(array.data, static_cast<std::size_t>(rank) * each, type),
-                              array.data, each, static_cast<int>(type), comm, array.stream);
-    if ((result == 0 || result == kNcclInProgress) && even < elements) {
-      void* rest = at(array.data, even, type);
-      result = nccl.Broadcast(rest, rest, elements - even, static_cast<int>(type),
-                              static_cast<int>(ranks) - 1, comm, array.stream);
-    }
-    return result;
+      result = is_sum
+                   ? nccl.ReduceScatter(array.data, own, each, number, kNcclSum, comm, array.stream)
+                   : nccl.AllGather(own, array.data, each, number, comm, array.stream);
+    if ((result != 0 && result != kNcclInProgress) || even == elements) return result;
+    return is_sum ? nccl.Reduce(rest, rest, elements - even, number, kNcclSum, last, comm,
+                                array.stream)
+                  : nccl.Broadcast(rest, rest, elements - even, number, last, comm, array.stream);
   };
   if (std::string why = comms_->group(doing_, calls); !why.empty()) return why;
   return record(arrays);

@@ -51,10 +51,14 @@ class LocalGroup {
   /// Puts on the streams, for one array per GPU in rank order: each array's own part (part_of)
   /// becomes the sum over all arrays; the rest of the array is undefined afterwards.
   [[nodiscard]] std::string reduce_scatter(const std::vector<Array>& arrays, std::size_t elements,
-                                           NcclType type);
+                                           NcclType type) {
+    return exchange(arrays, elements, type, true);
+  }
   /// Puts on the streams: every array gets the own parts of all GPUs.
   [[nodiscard]] std::string all_gather(const std::vector<Array>& arrays, std::size_t elements,
-                                       NcclType type);
+                                       NcclType type) {
+    return exchange(arrays, elements, type, false);
+  }
   /// Waits until all calls on the streams are done.
   [[nodiscard]] std::string wait();
   /// The failure so far; does not wait.
@@ -65,6 +69,8 @@ class LocalGroup {
   void abort();
 
  private:
+  [[nodiscard]] std::string exchange(const std::vector<Array>& arrays, std::size_t elements,
+                                     NcclType type, bool is_sum);
   [[nodiscard]] std::string objection(const std::vector<Array>& arrays) const;
   [[nodiscard]] std::string record(const std::vector<Array>& arrays);
 

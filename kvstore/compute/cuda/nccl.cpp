@@ -115,13 +115,10 @@ NcclComms::NcclComms(Options options) : options_(std::move(options)) {}
 NcclComms::~NcclComms() {
   if (comms_.empty()) return;
   const DeviceGuard keep;
-  int result = 0;
-  for (std::size_t rank = 0; result == 0 && rank < comms_.size(); ++rank) {
-    result = use(rank);
-    if (result == 0) result = functions().CommFinalize(comms_[rank]);
-    if (result == kNcclInProgress) result = 0;
-  }
-  if (settle(result, "end").empty())
+  const auto finalize = [](const NcclFunctions& nccl, Comm comm, int /*rank*/) {
+    return nccl.CommFinalize(comm);
+  };
+  if (settle(each_rank(finalize), "end").empty())
     for (std::size_t rank = 0; rank < comms_.size(); ++rank)
       if (use(rank) == 0) (void)functions().CommDestroy(comms_[rank]);
 }
@@ -131,18 +128,11 @@ std::string NcclComms::begin() {
   if (const int result = functions().GetUniqueId(&id); result != 0) return fail(result, 0, "begin");
   const int ranks = static_cast<int>(options_.devices.size());
   comms_.assign(options_.devices.size(), nullptr);
-  int result = functions().GroupStart();
-  std::size_t rank = 0;
-  for (; result == 0 && rank < comms_.size(); ++rank) {
+  return group("begin", [&](const NcclFunctions& nccl, Comm /*none*/, int rank) {
     NcclConfig config;
-    result = use(rank);
-    if (result == 0)
-      result =
-          functions().CommInitRankConfig(&comms_[rank], ranks, id, static_cast<int>(rank), &config);
-    if (result == kNcclInProgress) result = 0;
-  }
-  const int end = functions().GroupEnd();
-  return settle(result == 0 ? end : result, "begin");
+    Comm* comm = &comms_[static_cast<std::size_t>(rank)];
+    return nccl.CommInitRankConfig(comm, ranks, id, rank, &config);
+  });
 }
 
 std::string NcclComms::wait_for(const std::vector<std::unique_ptr<Event>>& events,

@@ -86,11 +86,7 @@ class NcclComms {
   [[nodiscard]] std::string group(const char* doing, Calls calls) {
     if (!failure_.empty()) return failure_;
     int result = functions().GroupStart();
-    for (std::size_t rank = 0; result == 0 && rank < comms_.size(); ++rank) {
-      result = use(rank);
-      if (result == 0) result = calls(functions(), comms_[rank], static_cast<int>(rank));
-      if (result == kNcclInProgress) result = 0;
-    }
+    if (result == 0) result = each_rank(calls);
     const int end = functions().GroupEnd();
     return settle(result == 0 ? end : result, doing);
   }
@@ -108,6 +104,17 @@ class NcclComms {
 
  private:
   [[nodiscard]] const NcclFunctions& functions() const { return *options_.functions; }
+  /// Makes the call for each rank, on its device, up to the first error, which is returned.
+  template <class Call>
+  [[nodiscard]] int each_rank(Call call) {
+    int result = 0;
+    for (std::size_t rank = 0; result == 0 && rank < comms_.size(); ++rank) {
+      result = use(rank);
+      if (result == 0) result = call(functions(), comms_[rank], static_cast<int>(rank));
+      if (result == kNcclInProgress) result = 0;
+    }
+    return result;
+  }
   /// Makes the rank's device current; CUDA's status as an NCCL result.
   [[nodiscard]] int use(std::size_t rank);
   /// After a call that returned `result`: polls until no communicator is in progress.
