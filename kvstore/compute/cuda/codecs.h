@@ -30,9 +30,6 @@ struct DecodeTwoBit {
 
   float threshold = 0.5F;
 
-  DT_HOST_DEVICE static std::uint64_t items(const Tensor& t) {
-    return (t.elements + kLanes - 1) / kLanes;
-  }
   DT_HOST_DEVICE bool is_wide(const Tensor& t) const { return is_aligned<kLanes>(t.out); }
   template <bool kWhole>
   DT_HOST_DEVICE Loaded read(const Tensor& t, std::uint64_t item) const {
@@ -69,9 +66,6 @@ struct AddTwoBit {
   float threshold = 0.5F;
   float weight = 1;
 
-  DT_HOST_DEVICE static std::uint64_t items(const Tensor& t) {
-    return (t.elements + kLanes - 1) / kLanes;
-  }
   DT_HOST_DEVICE bool is_wide(const Tensor& t) const { return is_aligned<kLanes>(t.into); }
   template <bool kWhole>
   DT_HOST_DEVICE Loaded read(const Tensor& t, std::uint64_t item) const {

@@ -29,9 +29,6 @@ struct StepOf {
 
   Weighted<Format, kMost> gradient;
 
-  DT_HOST_DEVICE static std::uint64_t items(const Tensor& t) {
-    return (t.elements + kLanes - 1) / kLanes;
-  }
   DT_HOST_DEVICE bool is_wide(const Tensor& t) const {
     return is_aligned<kLanes>(t.values) && is_aligned<kLanes>(t.first) &&
            is_aligned<kLanes>(t.second) && gradient.template is_wide<kLanes>(t.gradients);

@@ -3,10 +3,9 @@
 ///
 /// An operation is a struct of its constants (weights, rates), copied to the device at each launch:
 ///
-///     Tensor             its arrays and their length, for one tensor of many
+///     Tensor             its arrays and their length (elements), for one tensor of many
 ///     kLanes             elements of an item: what a thread reads and writes at once
 ///     kAtOnce            items that a thread has under way together
-///     items(tensor)      number of items
 ///     is_wide(tensor)    all arrays are aligned to items
 ///     read<kWhole>(tensor, item)           loads what it needs, unchanged
 ///     write<kWhole>(tensor, item, loaded)  computes and stores; returns the non-finite elements
@@ -27,9 +26,15 @@ constexpr unsigned kThreads = 256;
 template <class Operation>
 constexpr std::uint64_t kTileItems = std::uint64_t{kThreads} * Operation::kAtOnce;
 
+/// The last item may be a part of one.
+template <class Operation>
+DT_HOST_DEVICE std::uint64_t items_of(const typename Operation::Tensor& tensor) {
+  return (tensor.elements + Operation::kLanes - 1) / Operation::kLanes;
+}
+
 template <class Operation>
 std::uint64_t tiles_of(const typename Operation::Tensor& tensor) {
-  return (Operation::items(tensor) + kTileItems<Operation> - 1) / kTileItems<Operation>;
+  return (items_of<Operation>(tensor) + kTileItems<Operation> - 1) / kTileItems<Operation>;
 }
 
 /// One thread's part of a tile: every kThreads-th item. Returns the non-finite elements.
@@ -53,7 +58,7 @@ DT_HOST_DEVICE unsigned run_thread(const Operation& operation,
       nonfinite += operation.template write<true>(tensor, begin + k * kThreads + thread, loaded[k]);
     return nonfinite;
   }
-  const std::uint64_t items = Operation::items(tensor);
+  const std::uint64_t items = items_of<Operation>(tensor);
   for (unsigned k = 0; k < kAtOnce; ++k) {
     const std::uint64_t item = begin + k * kThreads + thread;
     if (item >= items) break;

@@ -81,9 +81,6 @@ struct Sum {
 
   Weighted<In, kMost> sum;
 
-  DT_HOST_DEVICE static std::uint64_t items(const Tensor& t) {
-    return (t.elements + kLanes - 1) / kLanes;
-  }
   DT_HOST_DEVICE bool is_wide(const Tensor& t) const {
     return sum.template is_wide<kLanes>(t.sources) && is_aligned<kLanes>(t.out);
   }
@@ -126,9 +123,6 @@ struct Add {
 
   Math weight = 1;
 
-  DT_HOST_DEVICE static std::uint64_t items(const Tensor& t) {
-    return (t.elements + kLanes - 1) / kLanes;
-  }
   DT_HOST_DEVICE bool is_wide(const Tensor& t) const {
     return is_aligned<kLanes>(t.into) && is_aligned<kLanes>(t.from);
   }
