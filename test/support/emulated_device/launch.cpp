@@ -71,6 +71,16 @@ void run(const Operation& operation, const typename Operation::Tensor& tensor,
   if (nonfinite) *nonfinite += found;
 }
 
+void multiply_on_host(const float* a, const float* b, float* c, int size) {
+  const auto n = static_cast<std::size_t>(size);
+  for (std::size_t row = 0; row < n; ++row)
+    for (std::size_t column = 0; column < n; ++column) {
+      float sum = 0;
+      for (std::size_t k = 0; k < n; ++k) sum += a[row * n + k] * b[k * n + column];
+      c[row * n + column] = sum;
+    }
+}
+
 void count_launch() {
   Machine::get().count([](auto&, auto& done) { ++done.launches; });
 }
