@@ -101,9 +101,7 @@ Status GroupStore::add_up_on_host(std::span<const Array> arrays, const Array& su
   std::vector<Addend> addends;
   for (const auto& array : on_host.get())
     addends.push_back({static_cast<const std::byte*>(array.data), 1});
-  Reduction reduction;
-  reduction.addends = addends;
-  (void)reduce(sum.dtype, reduction, static_cast<std::byte*>(sum.data), sum.count);
+  (void)reduce(sum.dtype, {addends}, static_cast<std::byte*>(sum.data), sum.count);
   return {};
 }
 

@@ -67,12 +67,6 @@ cuda::Status launch_sum(const Reduction& reduction, std::byte* out, std::size_t 
   return launch_sum<Format, 8>(reduction, out, elements, nonfinite, stream);
 }
 
-/// One array of an optimizer's step.
-template <class T>
-T* array(std::byte* data) {
-  return reinterpret_cast<T*>(data);
-}
-
 template <class Format, template <class, unsigned> class Rule, class Constants>
 cuda::Status launch_step(const Constants& constants, const Reduction& gradient, std::byte* values,
                          std::byte* first, std::byte* second, std::size_t elements,
@@ -82,9 +76,9 @@ cuda::Status launch_step(const Constants& constants, const Reduction& gradient, 
     typename decltype(operation)::Tensor tensor;
     operation.gradient = weighted<Format>(gradient, tensor.gradients);
     operation.step = constants;
-    tensor.values = array<T>(values);
-    tensor.first = array<T>(first);
-    tensor.second = array<T>(second);
+    tensor.values = reinterpret_cast<T*>(values);
+    tensor.first = reinterpret_cast<T*>(first);
+    tensor.second = reinterpret_cast<T*>(second);
     tensor.elements = elements;
     return cuda::launch(operation, tensor, nonfinite, stream);
   };

@@ -103,9 +103,7 @@ std::size_t ChunkValue::nonfinite_at(const std::byte* values) {
   Payload copy = engine_.take(bytes());
   if (!engine_.goes_on()) return 0;  // the next call of failure() returns the cause
   const Addend whole{values, 1};
-  Reduction itself;
-  itself.addends = std::span(&whole, 1);
-  engine_.reduce(dtype_, itself, copy.data(), elements_);
+  engine_.reduce(dtype_, {{&whole, 1}}, copy.data(), elements_);
   engine_.wait();
   engine_.give(std::move(copy));
   return engine_.take_nonfinite();
@@ -365,13 +363,11 @@ void ChunkValue::sum_shared(const Reduction& reduction, std::span<std::byte* con
   replace();
   const std::size_t width = data::element_bytes(dtype_);
   const std::size_t whole = elements_ * width;
-  Reduction part;
-  part.divisor = reduction.divisor;
   for (std::size_t at = 0; at < whole; at += kBytes) {
     const std::size_t bytes = std::min(kBytes, whole - at);
     context_.block.assign(reduction.addends.begin(), reduction.addends.end());
     for (auto& addend : context_.block) addend.data += at;
-    part.addends = context_.block;
+    const Reduction part{context_.block, reduction.divisor};
     count_nonfinite_of(reduce(dtype_, part, result.data(), bytes / width));
     for (std::byte* place : places) hand_out(place + at, context_.block, result.data(), bytes);
     kernels().copy_streaming(value_->data() + at, result.data(), bytes);
@@ -400,9 +396,7 @@ bool ChunkValue::apply_async(const data::Header& header, Payload payload,
     const std::byte* gradient = payload.empty() ? shared.in : payload.data();
     if (uses_optimizer()) {
       const Addend whole{gradient, 1};
-      Reduction reduction;
-      reduction.addends = std::span(&whole, 1);
-      update_with(reduction, header.learning_rate);
+      update_with({{&whole, 1}}, header.learning_rate);
       context_.step = std::max(context_.step, header.step);
     } else if (is_mean(header)) {
       // The mean of one contribution is that contribution.
@@ -432,9 +426,7 @@ void ChunkValue::add_async(const std::byte* gradient, std::byte* place) {
     std::byte* value = value_->data() + at * width;
     if (held) {
       const Addend both[] = {{held->data() + at * width, 1}, {more, 1}};
-      Reduction sum;
-      sum.addends = both;
-      const bool is_finite = reduce(dtype_, sum, value, n) == 0;
+      const bool is_finite = reduce(dtype_, {both}, value, n) == 0;
       if (!is_finite) context_.nonfinite += count_nonfinite(dtype_, more, n);
     } else {
       engine_.add(dtype_, value, more, 1, n, true);
@@ -476,12 +468,10 @@ void ChunkValue::set_state(bool second, Payload values, std::uint64_t updates) {
 }
 
 SavedChunk ChunkValue::save() const {
-  SavedChunk saved;
-  saved.dtype = dtype_;
-  saved.elements = elements_;
-  saved.updates = state_.updates;
-  saved.arrays = {value_, state_.first, state_.second};
-  return saved;
+  return {.dtype = dtype_,
+          .elements = elements_,
+          .updates = state_.updates,
+          .arrays = {value_, state_.first, state_.second}};
 }
 
 void ChunkValue::leave_saved(std::mutex& guard) {

@@ -33,7 +33,7 @@ namespace dt::kv {
 /// A chunk at the boundary; its arrays may be in device memory (Payload::memory) and are only read.
 /// References are taken and released on the thread of the loop that owns the chunk.
 struct SavedChunk {
-  KeyId key;
+  KeyId key{};
   std::uint32_t chunk = 0;
   data::Dtype dtype{};
   std::uint64_t elements = 0;
