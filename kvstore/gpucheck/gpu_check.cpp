@@ -92,9 +92,7 @@ class Check {
     begin("CUDA's start");
     const std::vector<int> devices = find_devices();
     for (const int device : devices) {
-      GpuFigures figures;
-      figures.device = device;
-      figures.name = describe_device(device);
+      GpuFigures figures{device, describe_device(device)};
       must(use_device(device));
       begin(fmt::format("a matrix product on GPU {}", device));
       check_product(figures);
@@ -241,10 +239,7 @@ void Check::check_copy(GpuFigures& figures) const {
 
 /// Sums over all GPUs and gathers the sum: of whole numbers, exact in any order.
 void Check::check_ring(const std::vector<int>& devices) {
-  LocalGroup::Options how;
-  how.functions = options_.nccl;
-  how.deadline = options_.deadline;
-  LocalGroup group(how);
+  LocalGroup group({.functions = options_.nccl, .deadline = options_.deadline});
   linked(group.use(devices));
   const std::size_t elements = options_.ring_elements;
   const std::size_t bytes = elements * sizeof(float);

@@ -45,9 +45,9 @@ struct GpuFigures {
 struct GpuFindings {
   GpuVerdict verdict = GpuVerdict::kWell;
   std::string why;  ///< The error, one sentence; empty: all GPUs work.
-  std::vector<GpuFigures> gpus;
-  std::optional<double> ring_gb_s;  ///< Array bytes summed and gathered; none: not measured.
-  std::string ring_skipped;         ///< Why it was not measured.
+  std::vector<GpuFigures> gpus{};
+  std::optional<double> ring_gb_s{};  ///< Array bytes summed and gathered; none: not measured.
+  std::string ring_skipped{};         ///< Why it was not measured.
 };
 
 /// Ends at the first error. Calls `begins` with the name of each part: "a matrix product on GPU 1".

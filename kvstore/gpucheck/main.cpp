@@ -131,10 +131,7 @@ json as_json(const GpuFindings& findings) {
 }
 
 json failed(GpuVerdict verdict, const std::string& why) {
-  GpuFindings findings;
-  findings.verdict = verdict;
-  findings.why = why;
-  return as_json(findings);
+  return as_json({.verdict = verdict, .why = why});
 }
 
 /// The child's result, or why there is none.

@@ -28,10 +28,7 @@ io::awaitable<Error> AgentSocket::run(io::TaskGroup& group,
     if (!ec) {
       auto channel =
           std::make_shared<io::FrameChannel>(executor, io::unix_stream(std::move(socket)));
-      Identify identify;
-      identify.process = address_.process;
-      identify.token = address_.token;
-      channel->send(identify);
+      channel->send(Identify{address_.process, address_.token});
       for (const auto& [type, frame] : latest_) channel->send_bytes(frame);
       channel_ = channel;
       group.spawn(write(channel));

@@ -47,12 +47,10 @@ std::byte* SharedDeviceMemory::begin() const {
 }
 
 data::ShareMemory SharedDeviceMemory::describe(std::uint32_t number) const {
-  data::ShareMemory told;
-  told.number = number;
-  told.size = size_;
-  told.token = token_;
-  told.handle.assign(reinterpret_cast<const char*>(handle_.bytes), sizeof handle_.bytes);
-  return told;
+  return {.number = number,
+          .size = size_,
+          .token = token_,
+          .handle = {reinterpret_cast<const char*>(handle_.bytes), sizeof handle_.bytes}};
 }
 
 // ---------------------------------------------------------------- others'

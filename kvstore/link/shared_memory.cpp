@@ -116,13 +116,11 @@ bool SharedMemory::holds(const void* data, std::size_t size) const {
 }
 
 data::ShareMemory SharedMemory::describe(std::uint32_t number) const {
-  data::ShareMemory told;
-  told.number = number;
-  told.pid = static_cast<std::uint32_t>(::getpid());
-  told.fd = static_cast<std::uint32_t>(fd_.get());
-  told.size = size_;
-  told.token.assign(reinterpret_cast<const char*>(begin_ + size_), data::kNonceBytes);
-  return told;
+  return {.number = number,
+          .pid = static_cast<std::uint32_t>(::getpid()),
+          .fd = static_cast<std::uint32_t>(fd_.get()),
+          .size = size_,
+          .token = {reinterpret_cast<const char*>(begin_ + size_), data::kNonceBytes}};
 }
 
 }  // namespace dt::kv

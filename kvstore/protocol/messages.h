@@ -225,8 +225,8 @@ struct ShareMemory {
   std::uint32_t pid = 0;     ///< pid and fd: for host memory.
   std::uint32_t fd = 0;
   std::uint64_t size = 0;
-  std::string token;   ///< Content right after the end of host memory, or before device memory.
-  std::string handle;  ///< CUDA IPC handle of device memory; empty: it is host memory.
+  std::string token{};   ///< Content right after the end of host memory, or before device memory.
+  std::string handle{};  ///< CUDA IPC handle of device memory; empty: it is host memory.
 };
 inline constexpr std::uint32_t kMaxShareMemory = 256;  ///< Limit in bytes of a ShareMemory.
 

@@ -196,11 +196,7 @@ class ServerProcess {
     if (!commit) return log_.warn("server {}: {}", env_.id, commit.error().message);
     server_->commit(*commit, [this, generation = commit->generation](bool applied) {
       if (!applied) return;
-      io::asio::post(context_, [this, generation] {
-        CommitAck ack;
-        ack.generation = generation;
-        agent_.send(ack);
-      });
+      io::asio::post(context_, [this, generation] { agent_.send(CommitAck{generation}); });
     });
   }
 
@@ -237,10 +233,7 @@ class ServerProcess {
   void give_up(const std::string& why, bool is_checkpoint, int exit_code = 1) {
     if (exit_code_ != 0) return;
     log_.error("{}", why);
-    GivingUp last_words;
-    last_words.why = why;
-    last_words.is_checkpoint = is_checkpoint;
-    agent_.send(last_words);
+    agent_.send(GivingUp{why, is_checkpoint});
     exit_code_ = exit_code;
     group_.spawn(say_and_stop());
   }

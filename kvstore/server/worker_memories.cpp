@@ -62,14 +62,11 @@ Result<SharedBuffers> WorkerMemories::find(const data::SharedPlaces& where, std:
   if (!out) return tl::unexpected(out.error());
   if (has_values && !in->owner && size > 0)
     return fail(ErrorKind::kProtocol, "a push without its values");
-  SharedBuffers shared;
-  shared.in = in->bytes.data();
-  shared.out = out->bytes.data();
-  shared.in_is_on_device = in->is_on_device;
-  shared.out_is_on_device = out->is_on_device;
-  shared.owners[0] = std::move(in->owner);
-  shared.owners[1] = std::move(out->owner);
-  return shared;
+  return SharedBuffers{in->bytes.data(),
+                       out->bytes.data(),
+                       in->is_on_device,
+                       out->is_on_device,
+                       {std::move(in->owner), std::move(out->owner)}};
 }
 
 }  // namespace dt::kv

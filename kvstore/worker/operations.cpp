@@ -59,9 +59,7 @@ DeviceCalls Operations::calls(Handle handle) const {
 Operations::Taken Operations::take(Handle handle) {
   std::lock_guard lock(mutex_);
   auto node = pending_.extract(handle);
-  Taken taken;
-  taken.is_last = pending_.empty();
-  taken.staged = std::move(node.mapped().uses.staged);
+  Taken taken{{}, std::move(node.mapped().uses.staged), pending_.empty()};
   if (node.mapped().error) taken.status = tl::unexpected(std::move(*node.mapped().error));
   return taken;
 }

@@ -31,7 +31,7 @@ inline bool operator==(const Part& a, const Part& b) {
 class LocalGroup {
  public:
   struct Options {
-    std::string library;                         ///< NCCL's file; empty: libnccl.so.2.
+    std::string library{};                       ///< NCCL's file; empty: libnccl.so.2.
     const NcclFunctions* functions = nullptr;    ///< Instead of a library; lives longer.
     std::chrono::milliseconds deadline{30'000};  ///< For each wait; then all calls are aborted.
   };

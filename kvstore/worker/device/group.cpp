@@ -178,12 +178,8 @@ void DeviceGroup::serve() {
 }
 
 void DeviceGroup::take(Copy copy) {
-  GroupOrder::Item item;
-  item.is_sum = copy.is_sum;
-  item.priority = copy.priority;
-  item.bytes = bytes_of(copy);
-  item.devices = devices_of(copy);
-  const auto at = works_.emplace(order_.add(std::move(item)), Work{std::move(copy), 0, {}}).first;
+  const auto id = order_.add({copy.is_sum, copy.priority, bytes_of(copy), devices_of(copy)});
+  const auto at = works_.emplace(id, Work{std::move(copy), 0, {}}).first;
   not_ready_.insert(at->first);
   for (const auto& one : at->second.copy.ends) {
     const auto lane = lane_of(one.device);
