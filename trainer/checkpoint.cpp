@@ -107,9 +107,8 @@ Result<void> save_checkpoint(const fs::path& path, const std::vector<NamedArray>
   const std::string text = format_header(header, safetensors::Order::kOfNames);
   NewFile file(path);
   auto ok = file.write(text.data(), text.size());
-  for (const auto& array : arrays) {
+  for (const auto& array : arrays)
     if (ok) ok = file.write(array.values.data(), array.values.size() * sizeof(float));
-  }
   return ok ? file.put_in_place() : ok;
 }
 

@@ -148,11 +148,10 @@ void GradientExchange::on_gradient(std::size_t parameter) {
   const std::lock_guard lock(mutex_);
   auto& bucket = buckets_[bucket_of_[parameter]];
   if (!is_open_ || bucket.is_pushed) return;
-  if (bucket.is_late && trouble_ && replicas_.front().network->says_use()) {
+  if (bucket.is_late && trouble_ && replicas_.front().network->says_use())
     trouble_ = fail(ErrorKind::kInvalid,
                     "the network's forward reads {} before it says use() of that part",
                     replicas_.front().flat.parameters.names[parameter]);
-  }
   if (--bucket.left == 0) push(bucket_of_[parameter]);
 }
 

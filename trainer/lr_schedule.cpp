@@ -9,9 +9,8 @@ namespace dt::train {
 float learning_rate(const LrOptions& options, std::uint32_t epoch, std::uint32_t step,
                     const Worlds& worlds) {
   double rate = options.rate;
-  for (const std::uint32_t at : options.factor_epochs) {
+  for (const std::uint32_t at : options.factor_epochs)
     if (epoch >= at) rate *= options.factor;
-  }
   if (!options.follows_world) return static_cast<float>(rate);
   const double moved =
       step >= options.smooth_steps ? 1.0 : (step + 1.0) / (options.smooth_steps + 1.0);

@@ -141,9 +141,8 @@ Result<std::optional<Options>> parse(int argc, char** argv) {
     return std::nullopt;
   }
   if (values.count("load-epoch") != 0) o.load_epoch = values["load-epoch"].as<std::uint32_t>();
-  if (o.load_epoch && o.model_prefix.empty()) {
+  if (o.load_epoch && o.model_prefix.empty())
     return fail(ErrorKind::kInvalid, "--load-epoch needs --model-prefix");
-  }
   if (o.batch.per_worker == 0) return fail(ErrorKind::kInvalid, "--batch-size must not be 0");
   if (o.gc_type == "1bit")
     return fail(ErrorKind::kInvalid, "--gc-type: 1bit is gone since 0.1.0: take 2bit or fp16");

@@ -647,10 +647,9 @@ Result<void> Module::load(const std::string& path) {
     for (std::size_t i = 0; i < table->names.size(); ++i) {
       const auto at = by_name.find(table->names[i]);
       const auto& tensor = table->tensors[i];
-      if (at == by_name.end() || at->second->shape != tensor.sizes().vec()) {
+      if (at == by_name.end() || at->second->shape != tensor.sizes().vec())
         return fail(ErrorKind::kInvalid, "{}: {} {}: it was made by another network", path,
                     at == by_name.end() ? "has no" : "has another shape of", table->names[i]);
-      }
       found.emplace_back(tensor, at->second);
     }
   }

@@ -5,9 +5,8 @@
 namespace dt::train {
 
 Result<EventLog> EventLog::open(std::string path, std::uint32_t worker_id) {
-  if (const auto at = path.find("%i"); at != std::string::npos) {
+  if (const auto at = path.find("%i"); at != std::string::npos)
     path.replace(at, 2, std::to_string(worker_id));
-  }
   std::FILE* file = std::fopen(path.c_str(), "ae");
   if (file == nullptr) return tl::unexpected(errno_error(errno, "open log " + path));
   return EventLog(file, worker_id);

@@ -168,9 +168,8 @@ void Dataset::normalised(std::uint32_t i, float* out) const {
   for (std::size_t channel = 0; channel < channels; ++channel) {
     const float scale = 1.0F / (255.0F * deviation[channel]);
     const float shift = mean[channel] / deviation[channel];
-    for (std::size_t p = channel * plane; p < (channel + 1) * plane; ++p) {
+    for (std::size_t p = channel * plane; p < (channel + 1) * plane; ++p)
       out[p] = static_cast<float>(bytes[p]) * scale - shift;
-    }
   }
 }
 
@@ -181,20 +180,18 @@ Result<Dataset> read_mnist(const fs::path& images, const fs::path& labels) {
   std::array<std::uint32_t, 1> count{};
   auto digits = read_idx(labels, kIdxLabels, count);
   if (!digits) return tl::unexpected(digits.error());
-  if (shape[0] != count[0]) {
+  if (shape[0] != count[0])
     return fail(ErrorKind::kInvalid,
                 "{} has {} images but {} has {} labels: they do not belong together",
                 images.string(), shape[0], labels.string(), count[0]);
-  }
   Dataset set;
   set.height = shape[1];
   set.width = shape[2];
   set_mnist_scale(set);
   set.pixels = std::move(*pixels);
   set.labels = std::move(*digits);
-  if (std::ranges::any_of(set.labels, [](std::uint8_t label) { return label > 9; })) {
+  if (std::ranges::any_of(set.labels, [](std::uint8_t label) { return label > 9; }))
     return fail(ErrorKind::kInvalid, "{}: has labels above 9", labels.string());
-  }
   return set;
 }
 
@@ -207,17 +204,15 @@ Result<Dataset> read_cifar10(const std::vector<fs::path>& files) {
   for (const auto& path : files) {
     const auto bytes = read_file(path);
     if (!bytes) return tl::unexpected(bytes.error());
-    if (bytes->empty() || bytes->size() % kCifarRecord != 0) {
+    if (bytes->empty() || bytes->size() % kCifarRecord != 0)
       return fail(ErrorKind::kInvalid,
                   "{}: {} bytes are not a whole number of CIFAR-10 records of {} bytes",
                   path.string(), bytes->size(), kCifarRecord);
-    }
     for (std::size_t at = 0; at < bytes->size(); at += kCifarRecord) {
       const auto* record = bytes->data() + at;
-      if (*record > 9) {
+      if (*record > 9)
         return fail(ErrorKind::kInvalid, "{}: record {} has label {}, above 9", path.string(),
                     at / kCifarRecord, *record);
-      }
       set.labels.push_back(*record);
       set.pixels.insert(set.pixels.end(), record + 1, record + kCifarRecord);
     }
@@ -236,15 +231,13 @@ Result<DataPair> load_mnist(const fs::path& folder) {
 Result<DataPair> load_cifar10(const fs::path& folder) {
   std::vector<fs::path> batches;
   for (int i = 1; i <= 5; ++i) {
-    if (auto path = plain_or_gz(folder / fmt::format("data_batch_{}.bin", i))) {
+    if (auto path = plain_or_gz(folder / fmt::format("data_batch_{}.bin", i)))
       batches.push_back(*path);
-    }
   }
   const auto last = plain_or_gz(folder / "test_batch.bin");
-  if (batches.empty() || !last) {
+  if (batches.empty() || !last)
     return fail(ErrorKind::kInvalid, "{}: has no {} (CIFAR-10, binary version) or .gz",
                 folder.string(), batches.empty() ? "data_batch_1.bin" : "test_batch.bin");
-  }
   auto train = read_cifar10(batches);
   if (!train) return tl::unexpected(train.error());
   auto test = read_cifar10({*last});
@@ -267,12 +260,10 @@ Dataset generate_digits(std::uint32_t count, std::uint64_t seed) {
 }
 
 Result<DataPair> load_data(std::string_view kind, const fs::path& folder) {
-  if (kind == "generated") {
+  if (kind == "generated")
     return DataPair{generate_digits(12000, 1), generate_digits(2000, 2), "generated digits"};
-  }
-  if (folder.empty()) {
+  if (folder.empty())
     return fail(ErrorKind::kInvalid, "data set {} needs a folder (--data DIR)", kind);
-  }
   if (kind == "mnist") return load_mnist(folder);
   if (kind == "cifar10") return load_cifar10(folder);
   return fail(ErrorKind::kInvalid, "unknown data set {}: mnist, cifar10 or generated", kind);

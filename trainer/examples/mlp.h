@@ -24,9 +24,8 @@ class Mlp {
         hidden_units_(hidden) {
     Random random(seed);
     const auto fill = [&](float* at, std::size_t n, double fan_in) {
-      for (std::size_t i = 0; i < n; ++i) {
+      for (std::size_t i = 0; i < n; ++i)
         at[i] = static_cast<float>(random.normal() * std::sqrt(1.0 / fan_in));
-      }
     };
     fill(values_.data() + part(0), inputs_ * hidden_, static_cast<double>(inputs_));
     fill(values_.data() + part(2), hidden_ * kClasses, static_cast<double>(hidden_));
@@ -38,9 +37,8 @@ class Mlp {
   /// The parameters, or the gradients, as arrays for the kvstore.
   std::array<dtkv_array, kKeys> arrays(std::vector<float>& flat) const {
     std::array<dtkv_array, kKeys> views{};
-    for (std::size_t k = 0; k < kKeys; ++k) {
+    for (std::size_t k = 0; k < kKeys; ++k)
       views[k] = {flat.data() + part(k), part(k + 1) - part(k), DTKV_FLOAT32, DTKV_CPU, 0, nullptr};
-    }
     return views;
   }
   std::vector<float>& values() { return values_; }
@@ -71,9 +69,8 @@ class Mlp {
       back[j] = unit > 0.0F ? sum : 0.0F;
       gb1[j] += back[j];
     }
-    for (std::size_t i = 0; i < inputs_; ++i) {
+    for (std::size_t i = 0; i < inputs_; ++i)
       for (std::size_t j = 0; j < hidden_; ++j) gw1[i * hidden_ + j] += x[i] * back[j];
-    }
     return loss;
   }
 
@@ -100,14 +97,12 @@ class Mlp {
     const float* w1 = values_.data() + part(0);
     const float* w2 = values_.data() + part(2);
     std::copy_n(values_.data() + part(1), hidden_, hidden_units_.data());
-    for (std::size_t i = 0; i < inputs_; ++i) {
+    for (std::size_t i = 0; i < inputs_; ++i)
       for (std::size_t j = 0; j < hidden_; ++j) hidden_units_[j] += x[i] * w1[i * hidden_ + j];
-    }
     for (float& unit : hidden_units_) unit = std::max(unit, 0.0F);
     std::copy_n(values_.data() + part(3), kClasses, p.data());
-    for (std::size_t j = 0; j < hidden_; ++j) {
+    for (std::size_t j = 0; j < hidden_; ++j)
       for (std::size_t c = 0; c < kClasses; ++c) p[c] += hidden_units_[j] * w2[j * kClasses + c];
-    }
     const float top = *std::ranges::max_element(p);
     float sum = 0.0F;
     for (float& logit : p) sum += logit = std::exp(logit - top);

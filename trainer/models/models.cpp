@@ -109,9 +109,8 @@ class CifarResNet final : public Network {
       }
     }
     for (auto& module : modules(false)) {
-      if (auto* conv = module->as<nn::Conv2d>()) {
+      if (auto* conv = module->as<nn::Conv2d>())
         nn::init::kaiming_normal_(conv->weight, 0, torch::kFanOut, torch::kReLU);
-      }
     }
   }
 
@@ -135,17 +134,15 @@ Result<std::shared_ptr<Network>> make_network(const NetworkSpec& spec) {
   torch::manual_seed(spec.seed);
   if (spec.name == "mlp") return std::make_shared<Mlp>(spec);
   if (spec.name == "lenet") {
-    if (spec.height < 16 || spec.width < 16) {
+    if (spec.height < 16 || spec.width < 16)
       return fail(ErrorKind::kInvalid, "lenet needs pictures of 16x16 or more, not {}x{}",
                   spec.width, spec.height);
-    }
     return std::make_shared<LeNet>(spec);
   }
   if (spec.name == "resnet") {
-    if (spec.num_layers < 8 || spec.num_layers % 6 != 2) {
+    if (spec.num_layers < 8 || spec.num_layers % 6 != 2)
       return fail(ErrorKind::kInvalid,
                   "a resnet here has 6n+2 layers (20, 32, 44, 56, 110), not {}", spec.num_layers);
-    }
     return std::make_shared<CifarResNet>(spec);
   }
   return fail(ErrorKind::kInvalid, "unknown network {}: lenet, mlp or resnet", spec.name);
