@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <optional>
 #include <stdexcept>
 
@@ -87,6 +86,12 @@ struct Computed {
   torch::Tensor loss;  ///< The mean of its samples.
 };
 
+/// A copy of a tensor on the CPU.
+NamedArray named_array(std::string name, const torch::Tensor& tensor) {
+  const auto* data = tensor.data_ptr<float>();
+  return {std::move(name), tensor.sizes().vec(), {data, data + tensor.numel()}};
+}
+
 /// Floating-point buffers of BatchNorm.
 KeyTable statistics_of(const Network& network) {
   KeyTable table;
@@ -158,11 +163,8 @@ struct ModuleParts {
     std::vector<NamedArray> all;
     const KeyTable* const tables[] = {&parameters(), &statistics.front()};
     for (const auto* table : tables) {
-      for (std::size_t i = 0; i < table->names.size(); ++i) {
-        const auto tensor = table->tensors[i].detach().cpu();
-        const auto* data = tensor.data_ptr<float>();
-        all.push_back({table->names[i], tensor.sizes().vec(), {data, data + tensor.numel()}});
-      }
+      for (std::size_t i = 0; i < table->names.size(); ++i)
+        all.push_back(named_array(table->names[i], table->tensors[i].detach().cpu()));
     }
     return all;
   }
@@ -358,10 +360,7 @@ class Fit {
   }
 
   void one_epoch(std::uint32_t epoch) {
-    EpochEnd end;
-    end.epoch = epoch;
-    end.rank = view_.rank;
-    end.num_workers = view_.num_workers;
+    EpochEnd end{epoch, view_.rank, view_.num_workers};
     train(epoch, end);
     share_statistics(epoch, end);
     Metrics metrics;
@@ -396,18 +395,14 @@ class Fit {
     steps_began_ns_ = now_ns();
     std::int64_t shown_at = steps_began_ns_;
     for (std::uint32_t step = 0;; ++step) {
-      BatchEnd batch_end;
-      batch_end.begin_ns = now_ns();
+      const std::int64_t began_ns = now_ns();
       DataBatch batch;
       if (!iterators_.train->next(batch)) break;
       end.learning_rate = learning_rate(options_.learning_rate, epoch, step, worlds);
       const Metrics metrics = one_step(epoch, step, end.learning_rate, batch);
       end.steps = step + 1;
-      batch_end.end_ns = now_ns();
-      batch_end.epoch = epoch;
-      batch_end.step = step;
-      batch_end.samples = batch.size();
-      batch_end.loss = static_cast<float>(metrics.mean_loss());
+      const BatchEnd batch_end{
+          epoch, step, batch.size(), static_cast<float>(metrics.mean_loss()), began_ns, now_ns()};
       if (options_.on_batch_end) options_.on_batch_end(batch_end);
       all += metrics;
       shown += metrics;
@@ -433,10 +428,8 @@ class Fit {
   /// With overlap, returns before the new weights have arrived.
   Metrics one_step(std::uint32_t epoch, std::uint32_t step, float rate, DataBatch& batch) {
     Metrics metrics;
-    dtkv::Push push;
-    push.samples = batch.size();
-    push.step = std::uint64_t{epoch} << 32U | step;
-    push.learning_rate = rate;
+    const dtkv::Push push{
+        .samples = batch.size(), .step = std::uint64_t{epoch} << 32U | step, .learning_rate = rate};
     if (batch.size() > 0 && !parts_.network().says_use()) must(exchange_.settle());
     const auto computed = forward(batch);
     must(exchange_.settle());
@@ -572,10 +565,7 @@ class Fit {
                    [&] { updates = kv_.pull_state(state.entries(), which); }));
       for (std::size_t i = 0; i < state.names.size(); ++i) {
         metadata[kUpdatesOf + state.names[i]] = std::to_string(updates[i]);
-        const auto* data = state.tensors[i].data_ptr<float>();
-        arrays.push_back({state_name(state.names[i], which),
-                          state.tensors[i].sizes().vec(),
-                          {data, data + state.tensors[i].numel()}});
+        arrays.push_back(named_array(state_name(state.names[i], which), state.tensors[i]));
       }
     }
     return checkpoints_.submit(optimizer_path(options_.model_prefix, epoch + 1), std::move(arrays),
@@ -639,18 +629,16 @@ Result<void> Module::load(const std::string& path) {
   Metadata metadata;
   const auto arrays = load_checkpoint(path, &metadata);
   if (!arrays) return tl::unexpected(arrays.error());
-  std::map<std::string, const NamedArray*> by_name;
-  for (const auto& array : *arrays) by_name[array.name] = &array;
   std::vector<std::pair<torch::Tensor, const NamedArray*>> found;
   const KeyTable* const tables[] = {&parts_->parameters(), &parts_->statistics.front()};
   for (const auto* table : tables) {
     for (std::size_t i = 0; i < table->names.size(); ++i) {
-      const auto at = by_name.find(table->names[i]);
+      const auto at = std::ranges::find(*arrays, table->names[i], &NamedArray::name);
       const auto& tensor = table->tensors[i];
-      if (at == by_name.end() || at->second->shape != tensor.sizes().vec())
+      if (at == arrays->end() || at->shape != tensor.sizes().vec())
         return fail(ErrorKind::kInvalid, "{}: {} {}: it was made by another network", path,
-                    at == by_name.end() ? "has no" : "has another shape of", table->names[i]);
-      found.emplace_back(tensor, at->second);
+                    at == arrays->end() ? "has no" : "has another shape of", table->names[i]);
+      found.emplace_back(tensor, &*at);
     }
   }
   // Copied only after all checks: a checkpoint that does not fit changes nothing.
