@@ -10,11 +10,6 @@ namespace dt::kv {
 
 namespace {
 
-bool any_ordered(std::span<const Array> arrays) {
-  return std::any_of(arrays.begin(), arrays.end(),
-                     [](const Array& array) { return array.is_ordered(); });
-}
-
 Array with_groups(std::span<const Array> arrays) {
   Array all = arrays.front();
   all.group = std::make_shared<const std::vector<Array>>(arrays.begin(), arrays.end());
@@ -58,7 +53,8 @@ StoreResult<Blocks::Block> GroupStore::take(const Groups& groups, const std::vec
     if (groups.count(k) == 1) continue;
     if (pushed && !is_for_inner(groups.of(k, *pushed)))
       bytes += Blocks::room_for((*pushed)[groups.begins[k]]);
-    if (pulled && any_ordered(groups.of(k, *pulled)) && !is_for_inner(groups.of(k, *pulled)))
+    if (pulled && std::ranges::any_of(groups.of(k, *pulled), &Array::is_ordered) &&
+        !is_for_inner(groups.of(k, *pulled)))
       bytes += Blocks::room_for((*pulled)[groups.begins[k]]);
   }
   return blocks_.take(inner(), bytes);
@@ -116,7 +112,7 @@ std::vector<Array> GroupStore::values_of(const Groups& groups, const std::vector
       values.back() = with_groups(of_key);
       continue;
     }
-    const bool are_on_host = !any_ordered(of_key);
+    const bool are_on_host = std::ranges::none_of(of_key, &Array::is_ordered);
     if (!are_on_host) values.back() = open.block.place(of_key.front());
     const auto rest = are_on_host ? of_key.subspan(1) : of_key;
     open.spreads.push_back({values.back(), {rest.begin(), rest.end()}});

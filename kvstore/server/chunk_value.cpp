@@ -23,9 +23,7 @@ data::Codec payload_codec(const data::Header& header) {
 /// Non-temporal stores, unless the place was read just now.
 void hand_out(std::byte* place, std::span<const Addend> read, const std::byte* bytes,
               std::size_t size) {
-  const bool in_place = std::any_of(read.begin(), read.end(),
-                                    [&](const Addend& addend) { return addend.data == place; });
-  if (in_place)
+  if (std::ranges::find(read, place, &Addend::data) != read.end())
     std::memcpy(place, bytes, size);
   else
     kernels().copy_streaming(place, bytes, size);
@@ -139,12 +137,11 @@ void ChunkValue::contribute(const data::Header& header, Payload payload, SharedB
 }
 
 std::size_t ChunkValue::sort_waiting() {
-  std::sort(parts_.begin(), parts_.end(), [](const Part& a, const Part& b) {
-    return std::pair(a.values() == nullptr, a.header.worker) <
-           std::pair(b.values() == nullptr, b.header.worker);
-  });
   const auto is_waiting = [](const Part& part) { return part.values() != nullptr; };
-  return static_cast<std::size_t>(std::count_if(parts_.begin(), parts_.end(), is_waiting));
+  std::ranges::sort(parts_, {}, [&](const Part& part) {
+    return std::pair(!is_waiting(part), part.header.worker);
+  });
+  return static_cast<std::size_t>(std::ranges::count_if(parts_, is_waiting));
 }
 
 void ChunkValue::add_in_order(std::optional<WorkerId> missing) {

@@ -11,9 +11,8 @@ Members::Applied Members::apply(const ServerCommit& commit) {
   if (commit.term < term_ || commit.generation < generation_) return Applied::kStale;
   term_ = commit.term;
   if (commit.generation == generation_) return Applied::kSame;
-  const bool ends_epoch = std::any_of(stepped_.begin(), stepped_.end(), [&](const auto& mark) {
-    return mark.second <= commit.epoch;
-  });
+  const bool ends_epoch = std::ranges::any_of(
+      stepped_, [&](Epoch next) { return next <= commit.epoch; }, &Marks::value_type::second);
   generation_ = commit.generation;
   contributors_ = commit.contributors;
   departed_.clear();
@@ -40,10 +39,8 @@ bool Members::finish(WorkerId worker, std::uint64_t phase, Epoch next, Part part
 }
 
 void Members::clear_if_all_finished() {
-  if (finished_.empty()) return;
-  const bool all = std::all_of(contributors_.begin(), contributors_.end(),
-                               [this](WorkerId w) { return is_finished(w); });
-  if (all) begin_epoch();
+  const auto has_finished = [this](WorkerId worker) { return is_finished(worker); };
+  if (!finished_.empty() && std::ranges::all_of(contributors_, has_finished)) begin_epoch();
 }
 
 void Members::begin_epoch() {
@@ -87,17 +84,14 @@ bool RoundMachine::is_complete(const Members& members) const {
   const auto& all = members.contributors();
   // The exact check is quadratic in the number of workers: not at each contribution.
   if (counted_ == 0 || counted_ + members.finished(until_) < all.size()) return false;
-  return std::all_of(all.begin(), all.end(), [&](WorkerId w) {
-    return members.is_finished(w, until_) || has_counted(w, open_);
-  });
+  return std::ranges::none_of(all, [&](WorkerId w) { return is_missing(members, w); });
 }
 
 std::optional<WorkerId> RoundMachine::lowest_missing(const Members& members) const {
   std::optional<WorkerId> lowest;
   for (const WorkerId worker : members.contributors()) {
     const bool is_lower = !lowest || worker < *lowest;
-    if (is_lower && !members.is_finished(worker, until_) && !has_counted(worker, open_))
-      lowest = worker;
+    if (is_lower && is_missing(members, worker)) lowest = worker;
   }
   return lowest;
 }
@@ -105,7 +99,7 @@ std::optional<WorkerId> RoundMachine::lowest_missing(const Members& members) con
 void RoundMachine::add_missing(const Members& members, std::set<WorkerId>& into) const {
   if (counted_ == 0) return;
   for (const WorkerId worker : members.contributors())
-    if (!members.is_finished(worker, until_) && !has_counted(worker, open_)) into.insert(worker);
+    if (is_missing(members, worker)) into.insert(worker);
 }
 
 void RoundMachine::advance() {

@@ -135,6 +135,10 @@ class RoundMachine {
   [[nodiscard]] bool has_counted(WorkerId worker, Round round) const {
     return latest_of(rounds_, worker) >= round;
   }
+  /// Whether the open round waits for the contributor.
+  [[nodiscard]] bool is_missing(const Members& members, WorkerId worker) const {
+    return !members.is_finished(worker, until_) && !has_counted(worker, open_);
+  }
 
   Members::Part until_;
   Round open_{1};

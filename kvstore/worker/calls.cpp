@@ -25,10 +25,7 @@ StoreResult<std::vector<OnDevices>> begin_calls(const KeyedCall& call, KnownDevi
   std::vector<OnDevices> calls;
   std::vector<MemorySharing::OnDevice> on_device;
   for (const auto* arrays : {call.values, call.out}) {
-    if (!arrays) continue;
-    const auto first = std::find_if(arrays->begin(), arrays->end(),
-                                    [](const Array& array) { return array.is_ordered(); });
-    if (first == arrays->end()) continue;
+    if (!arrays || std::ranges::none_of(*arrays, &Array::is_ordered)) continue;
     if (auto known = devices.check(*arrays); !known) return tl::unexpected(known.error());
     calls.resize(call.keys.size());
     for (std::size_t i = 0; i < call.keys.size(); ++i) {

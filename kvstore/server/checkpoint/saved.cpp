@@ -264,8 +264,7 @@ void Checkpoint::arrange() {
   if (files_.empty()) wrong("it has no files");
   for (std::size_t key = 0; key < keys_.size(); ++key) {
     auto& pieces = pieces_[key];
-    std::sort(pieces.begin(), pieces.end(),
-              [](const Piece& a, const Piece& b) { return a.chunk < b.chunk; });
+    std::ranges::sort(pieces, {}, &Piece::chunk);
     std::uint64_t first = 0;
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       if (pieces[i].chunk != i) wrong(fmt::format("key '{}' has gaps", escape(keys_[key].name)));
@@ -288,8 +287,7 @@ Result<RestoredSlice> Checkpoint::load(KeyId key, std::uint64_t first, std::uint
   const auto& pieces = pieces_[key.value];
   RestoredSlice slice;
   slice.arrays[0] = Payload(bytes);
-  auto piece = std::upper_bound(pieces.begin(), pieces.end(), first,
-                                [](std::uint64_t at, const Piece& p) { return at < p.first; });
+  auto piece = std::ranges::upper_bound(pieces, first, {}, &Piece::first);
   if (piece != pieces.begin()) --piece;
   for (; piece != pieces.end() && piece->first < first + count; ++piece) {
     if (first >= piece->first + piece->entries[0]->elements) continue;

@@ -34,8 +34,7 @@ Status KnownDevices::check(const std::vector<Array>& arrays) {
 }
 
 Status HostArrays::make(KnownDevices& devices, bool reads) {
-  const auto ordered = [](const Array& array) { return array.is_ordered(); };
-  if (std::none_of(original_.begin(), original_.end(), ordered)) return {};
+  if (std::ranges::none_of(original_, &Array::is_ordered)) return {};
   if (auto known = devices.check(original_); !known) return known;
   copies_ = original_;
   for (auto& array : copies_) {

@@ -38,9 +38,7 @@ std::vector<Request*> SentRequests::all() {
   std::vector<Request*> sent;
   for (auto& request : slots_)
     if (request.header.request != 0) sent.push_back(&request);
-  std::sort(sent.begin(), sent.end(), [](const Request* a, const Request* b) {
-    return a->header.request < b->header.request;
-  });
+  std::ranges::sort(sent, {}, [](const Request* one) { return one->header.request; });
   return sent;
 }
 
