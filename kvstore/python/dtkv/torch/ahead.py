@@ -8,13 +8,12 @@ layers' first. What is sent, and in which order it is added up, is the same, so 
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, List, NamedTuple, Optional, Protocol, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 import numpy
 import torch
 
 from ..errors import InvalidUse
-from ..store import Store
 from .hooks import Hook, before_forward, has_compiled, on_gradient, weakly
 from .observed import Observed, Watched
 
@@ -38,21 +37,6 @@ class Step(NamedTuple):
         return self[:2] == other[:2] and numpy.float32(self.rate) == numpy.float32(other.rate)
 
 
-class Training(Protocol):
-    """What Ahead needs of the training."""
-
-    store: Store
-
-    def _may_send(self) -> bool:
-        """Whether gradients of this backward may leave before step()."""
-
-    def _step_now(self, samples: int) -> Step:
-        """The step that is made now, as a backward that begins sees it."""
-
-    def _samples_of_batch(self) -> Optional[int]:
-        """Of the batch that the sampler gave for this step."""
-
-
 def divided(rows: Sequence[Any], order: Sequence[int]) -> List[List[int]]:
     """The numbers of the rows in this order, as buckets."""
     buckets: List[List[int]] = []
@@ -67,7 +51,7 @@ def divided(rows: Sequence[Any], order: Sequence[int]) -> List[List[int]]:
 
 
 class Ahead:
-    """Of one model. `wanted`: None: where the steps fit; True: looks on for steps that fit, also in a process alone, which has
+    """Of one model of a Job's or of Replicas. `wanted`: None: where the steps fit; True: looks on for steps that fit, also in a process alone, which has
     nothing to hide; False: never. `type`: the store's."""
 
     called = ""
@@ -75,10 +59,10 @@ class Ahead:
     how_to_do_without = ""
     """What the program is told to write."""
 
-    def __init__(self, training: Training, model: Any, wanted: Optional[bool], type: str) -> None:  # noqa: A002
+    def __init__(self, training: Any, model: Any, wanted: Optional[bool], type: str) -> None:  # noqa: A002
         self.why = "no step was observed yet"
         """Why gradients leave in step() alone; empty: they leave in backward."""
-        self._training: Any = training
+        self._training = training
         self._model = model
         self._wanted = wanted
         self._is_observing = False

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, ContextManager, List, Optional, Protocol, Set
+from typing import Any, Callable, List, Optional, Set
 
 import torch
 
 from ..errors import Error, Nonfinite
-from ..store import Arrays, Handle, Store
+from ..store import Arrays, Handle
 from . import under_way
 from .ahead import Step
 from .parameter import Trained, count_writes, note
@@ -15,22 +15,11 @@ from .parameter import Trained, count_writes, note
 _any_torch: Any = torch
 
 
-class Training(Protocol):
-    """What a bucket needs of a Job."""
-
-    store: Store
-
-    def _unless_servers_are_lost(self) -> ContextManager[None]:
-        ...
-
-
 class Bucket:
     """Parameters whose gradients leave together, and whose values arrive together."""
 
-    def __init__(
-        self, training: Training, parameters: List[Trained], priority: int, give_up: Callable[[], None]
-    ) -> None:
-        """`give_up` drops all values under way: an exchange failed."""
+    def __init__(self, training: Any, parameters: List[Trained], priority: int, give_up: Callable[[], None]) -> None:
+        """`training`: the Job. `give_up` drops all values under way: an exchange failed."""
         self._training = training
         self._give_up = give_up
         self.parameters = parameters

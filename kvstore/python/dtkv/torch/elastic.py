@@ -322,9 +322,11 @@ class Elastic:
         return self.epoch << 32 | self._step
 
     def _may_send(self) -> bool:
+        """Whether gradients of this backward may leave before step()."""
         return self._is_in_epoch and self._has_agreed and not self._has_finished_steps and not self._is_lost
 
     def _samples_of_batch(self) -> Optional[int]:
+        """Of the batch that the sampler gave for this step."""
         one = self._pass
         return one.batches.size_of(one.steps + one.micro) if one is not None and isinstance(one.batches, Batches) else None
 

@@ -444,6 +444,7 @@ class Job(Elastic):
         return super()._may_send() and not self._is_accumulating
 
     def _step_now(self, samples: int) -> Step:
+        """The step that is made now, as a backward that begins sees it."""
         return Step(samples, self._step_number, float(self.lr))
 
     def _raise_refused(self) -> None:

@@ -281,6 +281,7 @@ class Replicas(Elastic):
         return rows, [self._push(rows, samples)]
 
     def _step_now(self, samples: int) -> Step:
+        """The step that is made now, as a backward that begins sees it."""
         return Step(samples, self._step_number, 0.0)
 
     def _stepped(self, mine: Optional[Replica]) -> Optional[Replica]:
