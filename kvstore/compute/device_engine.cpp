@@ -86,6 +86,10 @@ cuda::Status launch_step(const Constants& constants, const Reduction& gradient, 
   return run(Rule<Format, 8>{});
 }
 
+const std::uint8_t* two_bit_codes(const std::byte* payload) {
+  return reinterpret_cast<const std::uint8_t*>(payload + kTwoBitHeadBytes);
+}
+
 }  // namespace
 
 // ---------------------------------------------------------------- begin and end
@@ -229,11 +233,9 @@ void DeviceEngine::add(data::Dtype dtype, std::byte* into, const std::byte* from
   as_format(dtype, [&](auto format) {
     using Format = decltype(format);
     using T = typename Format::Math;
-    cuda::Add<Format> operation;
-    operation.weight = static_cast<T>(weight);
-    const typename cuda::Add<Format>::Tensor tensor = {reinterpret_cast<T*>(into),
-                                                       reinterpret_cast<const T*>(from), elements};
-    expect(cuda::launch(operation, tensor, counts ? found() : nullptr, stream_.get()));
+    expect(cuda::launch(cuda::Add<Format>{static_cast<T>(weight)},
+                        {reinterpret_cast<T*>(into), reinterpret_cast<const T*>(from), elements},
+                        counts ? found() : nullptr, stream_.get()));
   });
 }
 
@@ -259,14 +261,10 @@ void DeviceEngine::with_codes(const Payload& codes, Run run) {
 void DeviceEngine::decode(data::Codec codec, std::byte* out, const Payload& codes,
                           std::size_t elements) {
   with_codes(codes, [&](const std::byte* ours) {
-    if (codec == data::Codec::kTwoBit) {
-      cuda::DecodeTwoBit operation;
-      operation.threshold = two_bit_threshold(codes.data());
-      const cuda::DecodeTwoBit::Tensor tensor = {
-          reinterpret_cast<float*>(out),
-          reinterpret_cast<const std::uint8_t*>(ours + kTwoBitHeadBytes), elements};
-      return expect(cuda::launch(operation, tensor, nullptr, stream_.get()));
-    }
+    if (codec == data::Codec::kTwoBit)
+      return expect(cuda::launch(cuda::DecodeTwoBit{two_bit_threshold(codes.data())},
+                                 {reinterpret_cast<float*>(out), two_bit_codes(ours), elements},
+                                 nullptr, stream_.get()));
     const Addend whole{ours, 1};
     const Reduction cast{{&whole, 1}};
     expect(codec == data::Codec::kFp16
@@ -279,22 +277,15 @@ void DeviceEngine::decode_add(data::Codec codec, std::byte* into, const Payload&
                               float weight, std::size_t elements) {
   with_codes(codes, [&](const std::byte* ours) {
     auto* sum = reinterpret_cast<float*>(into);
-    if (codec == data::Codec::kTwoBit) {
-      cuda::AddTwoBit operation;
-      operation.threshold = two_bit_threshold(codes.data());
-      operation.weight = weight;
-      const cuda::AddTwoBit::Tensor tensor = {
-          sum, reinterpret_cast<const std::uint8_t*>(ours + kTwoBitHeadBytes), elements};
-      return expect(cuda::launch(operation, tensor, nullptr, stream_.get()));
-    }
-    const auto add_halves = [&](auto operation) {
-      operation.weight = weight;
-      const typename decltype(operation)::Tensor tensor = {
-          sum, reinterpret_cast<const std::uint16_t*>(ours), elements};
-      expect(cuda::launch(operation, tensor, nullptr, stream_.get()));
+    if (codec == data::Codec::kTwoBit)
+      return expect(cuda::launch(cuda::AddTwoBit{two_bit_threshold(codes.data()), weight},
+                                 {sum, two_bit_codes(ours), elements}, nullptr, stream_.get()));
+    const auto add_halves = [&](const auto& operation) {
+      expect(cuda::launch(operation, {sum, reinterpret_cast<const std::uint16_t*>(ours), elements},
+                          nullptr, stream_.get()));
     };
-    if (codec == data::Codec::kFp16) return add_halves(cuda::Add<cuda::Fp16>{});
-    add_halves(cuda::Add<cuda::Bf16>{});
+    if (codec == data::Codec::kFp16) return add_halves(cuda::Add<cuda::Fp16>{weight});
+    add_halves(cuda::Add<cuda::Bf16>{weight});
   });
 }
 

@@ -65,17 +65,8 @@ bool find(void* handle, const char* name, Function& function) {
 }  // namespace
 
 std::size_t size_of(NcclType type) {
-  switch (type) {
-    case NcclType::kFloat16:
-    case NcclType::kBFloat16:
-      return 2;
-    case NcclType::kFloat32:
-      return 4;
-    case NcclType::kInt64:
-    case NcclType::kFloat64:
-      return 8;
-  }
-  return 8;
+  if (type == NcclType::kFloat16 || type == NcclType::kBFloat16) return 2;
+  return type == NcclType::kFloat32 ? 4 : 8;
 }
 
 std::string open_nccl(NcclFunctions& f, const std::string& library) {
