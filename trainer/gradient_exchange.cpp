@@ -51,7 +51,7 @@ StoreArray::~StoreArray() {
 }
 
 GradientExchange::GradientExchange(dtkv::KVStore& kv, std::vector<Replica>& replicas, bool overlap)
-    : kv_(kv), replicas_(replicas), overlap_(overlap) {
+    : kv_(kv), replicas_(replicas) {
   for (auto& replica : replicas_) sides_.push_back(make_side(replica.flat));
   make_buckets();
   if (!overlap) return;

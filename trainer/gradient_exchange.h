@@ -125,7 +125,6 @@ class GradientExchange {
 
   dtkv::KVStore& kv_;
   std::vector<Replica>& replicas_;
-  bool overlap_;
   std::vector<Side> sides_;                                           ///< By replica.
   std::vector<Bucket> buckets_;                                       ///< The last layers' first.
   std::vector<std::size_t> bucket_of_;                                ///< By parameter.
