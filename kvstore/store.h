@@ -83,6 +83,10 @@ struct Array {
   [[nodiscard]] bool is_ordered() const { return is_on_device() || stream != nullptr; }
 };
 
+/// The names of a call's keys, and its arrays, one for each.
+using Keys = std::vector<std::string>;
+using Arrays = std::vector<Array>;
+
 [[nodiscard]] inline std::size_t bytes_of(const Array& array) {
   return array.count * data::element_bytes(array.dtype);
 }
@@ -122,22 +126,17 @@ class Store {
   [[nodiscard]] virtual bool is_newcomer() const = 0;
   [[nodiscard]] virtual bool is_lead() const = 0;
 
-  virtual Status init(const std::vector<std::string>& keys, const std::vector<Array>& values,
-                      std::uint8_t flags) = 0;
+  virtual Status init(const Keys& keys, const Arrays& values, std::uint8_t flags) = 0;
   /// Begins a push of `values`, a pull into `out`, or both in one; null: not this one.
-  virtual StoreResult<Handle> begin(const std::vector<std::string>& keys,
-                                    const std::vector<Array>* values, const std::vector<Array>* out,
+  virtual StoreResult<Handle> begin(const Keys& keys, const Arrays* values, const Arrays* out,
                                     const PushOptions& options) = 0;
-  StoreResult<Handle> push(const std::vector<std::string>& keys, const std::vector<Array>& values,
-                           const PushOptions& options) {
+  StoreResult<Handle> push(const Keys& keys, const Arrays& values, const PushOptions& options) {
     return begin(keys, &values, nullptr, options);
   }
-  StoreResult<Handle> pull(const std::vector<std::string>& keys, const std::vector<Array>& out,
-                           const PushOptions& options) {
+  StoreResult<Handle> pull(const Keys& keys, const Arrays& out, const PushOptions& options) {
     return begin(keys, nullptr, &out, options);
   }
-  StoreResult<Handle> pushpull(const std::vector<std::string>& keys,
-                               const std::vector<Array>& values, const std::vector<Array>& out,
+  StoreResult<Handle> pushpull(const Keys& keys, const Arrays& values, const Arrays& out,
                                const PushOptions& options) {
     return begin(keys, &values, &out, options);
   }
@@ -161,10 +160,9 @@ class Store {
   /// Which array of the optimizer's state.
   enum class State : std::uint8_t { kFirst = 1, kSecond = 2 };
   /// `updates` becomes the number of updates of each key.
-  virtual Status pull_state(const std::vector<std::string>& keys, State which,
-                            const std::vector<Array>& out, std::span<std::uint64_t> updates) = 0;
-  virtual Status init_state(const std::vector<std::string>& keys, State which,
-                            const std::vector<Array>& values,
+  virtual Status pull_state(const Keys& keys, State which, const Arrays& out,
+                            std::span<std::uint64_t> updates) = 0;
+  virtual Status init_state(const Keys& keys, State which, const Arrays& values,
                             std::span<const std::uint64_t> updates) = 0;
   /// Applies from the next push on. Residuals stay for later compressed pushes of their keys.
   virtual Status set_gradient_compression(const std::string& spec) = 0;

@@ -24,12 +24,11 @@ class FrontStore : public Store {
   [[nodiscard]] bool is_newcomer() const override { return inner_->is_newcomer(); }
   [[nodiscard]] bool is_lead() const override { return inner_->is_lead(); }
 
-  Status init(const std::vector<std::string>& keys, const std::vector<Array>& values,
-              std::uint8_t flags) override {
+  Status init(const Keys& keys, const Arrays& values, std::uint8_t flags) override {
     return inner_->init(keys, values, flags);
   }
-  StoreResult<Handle> begin(const std::vector<std::string>& keys, const std::vector<Array>* values,
-                            const std::vector<Array>* out, const PushOptions& options) override {
+  StoreResult<Handle> begin(const Keys& keys, const Arrays* values, const Arrays* out,
+                            const PushOptions& options) override {
     return inner_->begin(keys, values, out, options);
   }
   Status wait(Handle handle, double timeout_s) override;
@@ -46,12 +45,11 @@ class FrontStore : public Store {
   Status release(void* memory) override;
   Status set_optimizer(const std::string& spec) override { return inner_->set_optimizer(spec); }
   StoreResult<std::string> optimizer() override { return inner_->optimizer(); }
-  Status pull_state(const std::vector<std::string>& keys, State which,
-                    const std::vector<Array>& out, std::span<std::uint64_t> updates) override {
+  Status pull_state(const Keys& keys, State which, const Arrays& out,
+                    std::span<std::uint64_t> updates) override {
     return inner_->pull_state(keys, which, out, updates);
   }
-  Status init_state(const std::vector<std::string>& keys, State which,
-                    const std::vector<Array>& values,
+  Status init_state(const Keys& keys, State which, const Arrays& values,
                     std::span<const std::uint64_t> updates) override {
     return inner_->init_state(keys, which, values, updates);
   }
@@ -73,7 +71,7 @@ class FrontStore : public Store {
   /// What remains to do at the end of an operation.
   struct Ending {
     std::function<Status(bool is_good)> end;  ///< `is_good`: the operation succeeded.
-    std::vector<Array> written;               ///< The caller's arrays that it writes.
+    Arrays written;                           ///< The caller's arrays that it writes.
   };
 
   [[nodiscard]] Store& inner() { return *inner_; }

@@ -12,17 +12,17 @@ namespace {
 
 Array with_groups(std::span<const Array> arrays) {
   Array all = arrays.front();
-  all.group = std::make_shared<const std::vector<Array>>(arrays.begin(), arrays.end());
+  all.group = std::make_shared<const Arrays>(arrays.begin(), arrays.end());
   return all;
 }
 
 }  // namespace
 
-bool GroupStore::has_repeats(const std::vector<std::string>& keys) {
+bool GroupStore::has_repeats(const Keys& keys) {
   return std::adjacent_find(keys.begin(), keys.end()) != keys.end();
 }
 
-GroupStore::Groups GroupStore::group(const std::vector<std::string>& keys) {
+GroupStore::Groups GroupStore::group(const Keys& keys) {
   Groups groups;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     if (i > 0 && keys[i] == keys[i - 1]) continue;
@@ -33,7 +33,7 @@ GroupStore::Groups GroupStore::group(const std::vector<std::string>& keys) {
   return groups;
 }
 
-std::string GroupStore::mismatch(const Groups& groups, const std::vector<Array>& arrays) {
+std::string GroupStore::mismatch(const Groups& groups, const Arrays& arrays) {
   for (std::size_t k = 0; k < groups.keys.size(); ++k) {
     const auto& first = arrays[groups.begins[k]];
     for (std::size_t i = groups.begins[k]; i < groups.begins[k + 1]; ++i)
@@ -46,8 +46,8 @@ std::string GroupStore::mismatch(const Groups& groups, const std::vector<Array>&
   return {};
 }
 
-StoreResult<Blocks::Block> GroupStore::take(const Groups& groups, const std::vector<Array>* pushed,
-                                            const std::vector<Array>* pulled) {
+StoreResult<Blocks::Block> GroupStore::take(const Groups& groups, const Arrays* pushed,
+                                            const Arrays* pulled) {
   std::size_t bytes = 0;
   for (std::size_t k = 0; k < groups.keys.size(); ++k) {
     if (groups.count(k) == 1) continue;
@@ -60,10 +60,9 @@ StoreResult<Blocks::Block> GroupStore::take(const Groups& groups, const std::vec
   return blocks_.take(inner(), bytes);
 }
 
-StoreResult<std::vector<Array>> GroupStore::add_up(const Groups& groups,
-                                                   const std::vector<Array>& arrays,
-                                                   Blocks::Block& block) {
-  std::vector<Array> sums;
+StoreResult<Arrays> GroupStore::add_up(const Groups& groups, const Arrays& arrays,
+                                       Blocks::Block& block) {
+  Arrays sums;
   std::vector<DeviceGroup::Key> on_devices;
   for (std::size_t k = 0; k < groups.keys.size(); ++k) {
     const auto of_key = groups.of(k, arrays);
@@ -91,7 +90,7 @@ StoreResult<std::vector<Array>> GroupStore::add_up(const Groups& groups,
 Status GroupStore::add_up_on_host(std::span<const Array> arrays, const Array& sum) {
   if (!is_supported(sum.dtype))
     return store_error(Code::kMismatch, "arrays of this type cannot be added up on the host");
-  const std::vector<Array> all(arrays.begin(), arrays.end());
+  const Arrays all(arrays.begin(), arrays.end());
   HostArrays on_host(all);
   if (auto made = on_host.make(devices_, true); !made) return made;
   std::vector<Addend> addends;
@@ -101,9 +100,8 @@ Status GroupStore::add_up_on_host(std::span<const Array> arrays, const Array& su
   return {};
 }
 
-std::vector<Array> GroupStore::values_of(const Groups& groups, const std::vector<Array>& arrays,
-                                         Open& open) const {
-  std::vector<Array> values;
+Arrays GroupStore::values_of(const Groups& groups, const Arrays& arrays, Open& open) const {
+  Arrays values;
   for (std::size_t k = 0; k < groups.keys.size(); ++k) {
     const auto of_key = groups.of(k, arrays);
     values.push_back(of_key.front());
@@ -146,21 +144,19 @@ Status GroupStore::close(const Open& open, bool is_good) {
 
 // ---------------------------------------------------------------- the calls
 
-Status GroupStore::init(const std::vector<std::string>& keys, const std::vector<Array>& values,
-                        std::uint8_t flags) {
+Status GroupStore::init(const Keys& keys, const Arrays& values, std::uint8_t flags) {
   if (!has_repeats(keys)) return inner().init(keys, values, flags);
   const Groups groups = group(keys);
   if (auto wrong = mismatch(groups, values); !wrong.empty())
     return store_error(Code::kMismatch, std::move(wrong));
-  std::vector<Array> firsts;
+  Arrays firsts;
   for (std::size_t k = 0; k < groups.keys.size(); ++k)
     firsts.push_back(groups.of(k, values).front());
   return inner().init(groups.keys, firsts, flags);
 }
 
-StoreResult<Handle> GroupStore::begin(const std::vector<std::string>& keys,
-                                      const std::vector<Array>* values,
-                                      const std::vector<Array>* out, const PushOptions& options) {
+StoreResult<Handle> GroupStore::begin(const Keys& keys, const Arrays* values, const Arrays* out,
+                                      const PushOptions& options) {
   if (!has_repeats(keys)) return inner().begin(keys, values, out, options);
   const Groups groups = group(keys);
   for (const auto* arrays : {values, out})
@@ -171,7 +167,7 @@ StoreResult<Handle> GroupStore::begin(const std::vector<std::string>& keys,
   if (!block) return tl::unexpected(block.error());
   Open open;
   open.block = *block;
-  std::vector<Array> pushed;
+  Arrays pushed;
   if (values) {
     auto sums = add_up(groups, *values, open.block);
     if (!sums) {
@@ -180,7 +176,7 @@ StoreResult<Handle> GroupStore::begin(const std::vector<std::string>& keys,
     }
     pushed = std::move(*sums);
   }
-  std::vector<Array> pulled;
+  Arrays pulled;
   if (out) pulled = values_of(groups, *out, open);
   auto handle =
       inner().begin(groups.keys, values ? &pushed : nullptr, out ? &pulled : nullptr, options);

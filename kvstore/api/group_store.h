@@ -26,26 +26,25 @@ class GroupStore final : public FrontStore {
   explicit GroupStore(std::unique_ptr<Store> inner, cuda::LocalGroup::Options group = {})
       : FrontStore(std::move(inner)), group_(std::move(group)) {}
 
-  Status init(const std::vector<std::string>& keys, const std::vector<Array>& values,
-              std::uint8_t flags) override;
-  StoreResult<Handle> begin(const std::vector<std::string>& keys, const std::vector<Array>* values,
-                            const std::vector<Array>* out, const PushOptions& options) override;
+  Status init(const Keys& keys, const Arrays& values, std::uint8_t flags) override;
+  StoreResult<Handle> begin(const Keys& keys, const Arrays* values, const Arrays* out,
+                            const PushOptions& options) override;
 
  private:
   /// A call's list with each key once, and the positions of its arrays in the caller's list.
   struct Groups {
-    std::vector<std::string> keys;
+    Keys keys;
     std::vector<std::size_t> begins;  ///< One more than keys: the last is the list's end.
 
     [[nodiscard]] std::size_t count(std::size_t k) const { return begins[k + 1] - begins[k]; }
-    [[nodiscard]] std::span<const Array> of(std::size_t k, const std::vector<Array>& arrays) const {
+    [[nodiscard]] std::span<const Array> of(std::size_t k, const Arrays& arrays) const {
       return std::span(arrays).subspan(begins[k], count(k));
     }
   };
   /// A value in host memory that the operation writes, and the arrays to copy it to.
   struct Spread {
     Array value;
-    std::vector<Array> arrays;
+    Arrays arrays;
   };
   /// What remains to do when an operation is done.
   struct Open {
@@ -57,19 +56,16 @@ class GroupStore final : public FrontStore {
   [[nodiscard]] bool is_for_inner(std::span<const Array> of_key) const {
     return inner().takes_groups() && DeviceGroup::takes(of_key);
   }
-  [[nodiscard]] static bool has_repeats(const std::vector<std::string>& keys);
-  [[nodiscard]] static Groups group(const std::vector<std::string>& keys);
+  [[nodiscard]] static bool has_repeats(const Keys& keys);
+  [[nodiscard]] static Groups group(const Keys& keys);
   /// "" or why the arrays of a key cannot be summed or written together.
-  [[nodiscard]] static std::string mismatch(const Groups& groups, const std::vector<Array>& arrays);
+  [[nodiscard]] static std::string mismatch(const Groups& groups, const Arrays& arrays);
   /// Memory for a call; a list may be null.
-  StoreResult<Blocks::Block> take(const Groups& groups, const std::vector<Array>* pushed,
-                                  const std::vector<Array>* pulled);
+  StoreResult<Blocks::Block> take(const Groups& groups, const Arrays* pushed, const Arrays* pulled);
   /// The array to push for each key: its array, or the sum of its arrays.
-  StoreResult<std::vector<Array>> add_up(const Groups& groups, const std::vector<Array>& arrays,
-                                         Blocks::Block& block);
+  StoreResult<Arrays> add_up(const Groups& groups, const Arrays& arrays, Blocks::Block& block);
   /// The array into which each key's value is pulled first.
-  std::vector<Array> values_of(const Groups& groups, const std::vector<Array>& arrays,
-                               Open& open) const;
+  Arrays values_of(const Groups& groups, const Arrays& arrays, Open& open) const;
   Status add_up_on_host(std::span<const Array> arrays, const Array& sum);
   Status spread_from_host(const Spread& spread);
   /// Copies the values to their arrays if the operation succeeded, and frees its memory.

@@ -11,7 +11,7 @@ namespace {
 
 bool is_half_array(const Array& array) { return is_half(array.dtype); }
 
-bool has_halves(const std::vector<Array>* arrays) {
+bool has_halves(const Arrays* arrays) {
   return arrays && std::any_of(arrays->begin(), arrays->end(), is_half_array);
 }
 
@@ -22,7 +22,7 @@ Array float32_like(const Array& array) {
   return like;
 }
 
-std::size_t room_for_halves(const std::vector<Array>* arrays) {
+std::size_t room_for_halves(const Arrays* arrays) {
   std::size_t bytes = 0;
   if (!arrays) return bytes;
   for (const Array& array : *arrays)
@@ -39,8 +39,7 @@ StoreError explained(StoreError error) {
 
 }  // namespace
 
-StoreResult<HalfStore::Widened> HalfStore::widen(const std::vector<Array>* values,
-                                                 const std::vector<Array>* out) {
+StoreResult<HalfStore::Widened> HalfStore::widen(const Arrays* values, const Arrays* out) {
   Widened call;
   auto block = blocks_.take(inner(), room_for_halves(values) + room_for_halves(out));
   if (!block) return tl::unexpected(block.error());
@@ -55,8 +54,8 @@ StoreResult<HalfStore::Widened> HalfStore::widen(const std::vector<Array>* value
   return call;
 }
 
-Status HalfStore::widen_values(const std::vector<Array>& values, Widened& call) {
-  std::vector<Array> halves;
+Status HalfStore::widen_values(const Arrays& values, Widened& call) {
+  Arrays halves;
   std::copy_if(values.begin(), values.end(), std::back_inserter(halves), is_half_array);
   HostArrays on_host(halves);
   if (auto made = on_host.make(devices_, true); !made) return made;
@@ -73,8 +72,7 @@ Status HalfStore::widen_values(const std::vector<Array>& values, Widened& call) 
 }
 
 /// A value that the caller pulls over its gradient comes over the widened gradient.
-void HalfStore::place_out(const std::vector<Array>* values, const std::vector<Array>& out,
-                          Widened& call) {
+void HalfStore::place_out(const Arrays* values, const Arrays& out, Widened& call) {
   call.out = out;
   for (std::size_t i = 0; i < out.size(); ++i) {
     if (!is_half_array(out[i])) continue;
@@ -99,8 +97,7 @@ Status HalfStore::round(const Widened& call) {
 }
 
 template <class Call>
-Status HalfStore::with_widened(const std::vector<Array>* values, const std::vector<Array>* out,
-                               Call call) {
+Status HalfStore::with_widened(const Arrays* values, const Arrays* out, Call call) {
   const auto widened = widen(values, out);
   if (!widened) return tl::unexpected(widened.error());
   Status done = call(*widened);
@@ -112,16 +109,14 @@ Status HalfStore::with_widened(const std::vector<Array>* values, const std::vect
 
 // ---------------------------------------------------------------- the calls
 
-Status HalfStore::init(const std::vector<std::string>& keys, const std::vector<Array>& values,
-                       std::uint8_t flags) {
+Status HalfStore::init(const Keys& keys, const Arrays& values, std::uint8_t flags) {
   if (!has_halves(&values)) return inner().init(keys, values, flags);
   return with_widened(&values, nullptr,
                       [&](const Widened& call) { return inner().init(keys, call.values, flags); });
 }
 
-StoreResult<Handle> HalfStore::begin(const std::vector<std::string>& keys,
-                                     const std::vector<Array>* values,
-                                     const std::vector<Array>* out, const PushOptions& options) {
+StoreResult<Handle> HalfStore::begin(const Keys& keys, const Arrays* values, const Arrays* out,
+                                     const PushOptions& options) {
   if (!has_halves(values) && !has_halves(out)) return inner().begin(keys, values, out, options);
   auto call = widen(values, out);
   if (!call) return tl::unexpected(call.error());
@@ -131,7 +126,7 @@ StoreResult<Handle> HalfStore::begin(const std::vector<std::string>& keys,
     blocks_.give(call->block);
     return tl::unexpected(explained(handle.error()));
   }
-  std::vector<Array> written = call->targets;
+  Arrays written = call->targets;
   auto end = [this, call = std::move(*call)](bool is_good) {
     Status done = is_good ? round(call) : Status();
     blocks_.give(call.block);
@@ -141,16 +136,15 @@ StoreResult<Handle> HalfStore::begin(const std::vector<std::string>& keys,
   return *handle;
 }
 
-Status HalfStore::pull_state(const std::vector<std::string>& keys, State which,
-                             const std::vector<Array>& out, std::span<std::uint64_t> updates) {
+Status HalfStore::pull_state(const Keys& keys, State which, const Arrays& out,
+                             std::span<std::uint64_t> updates) {
   if (!has_halves(&out)) return inner().pull_state(keys, which, out, updates);
   return with_widened(nullptr, &out, [&](const Widened& call) {
     return inner().pull_state(keys, which, call.out, updates);
   });
 }
 
-Status HalfStore::init_state(const std::vector<std::string>& keys, State which,
-                             const std::vector<Array>& values,
+Status HalfStore::init_state(const Keys& keys, State which, const Arrays& values,
                              std::span<const std::uint64_t> updates) {
   if (!has_halves(&values)) return inner().init_state(keys, which, values, updates);
   return with_widened(&values, nullptr, [&](const Widened& call) {

@@ -23,33 +23,31 @@ class HalfStore final : public FrontStore {
  public:
   explicit HalfStore(std::unique_ptr<Store> inner) : FrontStore(std::move(inner)) {}
 
-  Status init(const std::vector<std::string>& keys, const std::vector<Array>& values,
-              std::uint8_t flags) override;
-  StoreResult<Handle> begin(const std::vector<std::string>& keys, const std::vector<Array>* values,
-                            const std::vector<Array>* out, const PushOptions& options) override;
-  Status pull_state(const std::vector<std::string>& keys, State which,
-                    const std::vector<Array>& out, std::span<std::uint64_t> updates) override;
-  Status init_state(const std::vector<std::string>& keys, State which,
-                    const std::vector<Array>& values,
+  Status init(const Keys& keys, const Arrays& values, std::uint8_t flags) override;
+  StoreResult<Handle> begin(const Keys& keys, const Arrays* values, const Arrays* out,
+                            const PushOptions& options) override;
+  Status pull_state(const Keys& keys, State which, const Arrays& out,
+                    std::span<std::uint64_t> updates) override;
+  Status init_state(const Keys& keys, State which, const Arrays& values,
                     std::span<const std::uint64_t> updates) override;
 
  private:
   /// A call's lists as the inner store gets them.
   struct Widened {
     Blocks::Block block;
-    std::vector<Array> values;
-    std::vector<Array> out;
-    std::vector<Array> sources;  ///< The arrays of `out` that are rounded ...
-    std::vector<Array> targets;  ///< ... and the caller's arrays that they are rounded to.
+    Arrays values;
+    Arrays out;
+    Arrays sources;  ///< The arrays of `out` that are rounded ...
+    Arrays targets;  ///< ... and the caller's arrays that they are rounded to.
   };
   /// A list may be null.
-  StoreResult<Widened> widen(const std::vector<Array>* values, const std::vector<Array>* out);
-  Status widen_values(const std::vector<Array>& values, Widened& call);
-  void place_out(const std::vector<Array>* values, const std::vector<Array>& out, Widened& call);
+  StoreResult<Widened> widen(const Arrays* values, const Arrays* out);
+  Status widen_values(const Arrays& values, Widened& call);
+  void place_out(const Arrays* values, const Arrays& out, Widened& call);
   Status round(const Widened& call);
   /// Runs `call` with the widened lists; it returns when the arrays are no longer used.
   template <class Call>
-  Status with_widened(const std::vector<Array>* values, const std::vector<Array>* out, Call call);
+  Status with_widened(const Arrays* values, const Arrays* out, Call call);
 
   Blocks blocks_;
   KnownDevices devices_;

@@ -43,8 +43,7 @@ class LocalStore final : public Store, private Answers {
   bool is_newcomer() const override { return false; }
   bool is_lead() const override { return true; }
 
-  Status init(const std::vector<std::string>& keys, const std::vector<Array>& given,
-              std::uint8_t flags) override {
+  Status init(const Keys& keys, const Arrays& given, std::uint8_t flags) override {
     HostArrays on_host(given);
     if (auto made = on_host.make(devices_, true); !made) return made;
     const auto& values = on_host.get();
@@ -71,9 +70,9 @@ class LocalStore final : public Store, private Answers {
     return {};
   }
 
-  StoreResult<Handle> begin(const std::vector<std::string>& keys, const std::vector<Array>* values,
-                            const std::vector<Array>* out, const PushOptions& options) override {
-    const std::vector<Array> none;
+  StoreResult<Handle> begin(const Keys& keys, const Arrays* values, const Arrays* out,
+                            const PushOptions& options) override {
+    const Arrays none;
     HostArrays from(values ? *values : none);
     HostArrays into(out ? *out : none);
     if (auto made = from.make(devices_, true); !made) return tl::unexpected(made.error());
@@ -121,8 +120,8 @@ class LocalStore final : public Store, private Answers {
     if (auto done = ask(asks, {}, nullptr); !done) return tl::unexpected(done.error());
     return text_;
   }
-  Status pull_state(const std::vector<std::string>& keys, State which,
-                    const std::vector<Array>& out, std::span<std::uint64_t> updates) override {
+  Status pull_state(const Keys& keys, State which, const Arrays& out,
+                    std::span<std::uint64_t> updates) override {
     HostArrays into(out);
     if (auto made = into.make(devices_, false); !made) return made;
     if (auto fits = check(keys, into.get()); !fits) return fits;
@@ -133,8 +132,7 @@ class LocalStore final : public Store, private Answers {
     }
     return into.write();
   }
-  Status init_state(const std::vector<std::string>& keys, State which,
-                    const std::vector<Array>& values,
+  Status init_state(const Keys& keys, State which, const Arrays& values,
                     std::span<const std::uint64_t> updates) override {
     HostArrays from(values);
     if (auto made = from.make(devices_, true); !made) return made;
@@ -173,7 +171,7 @@ class LocalStore final : public Store, private Answers {
   };
 
   /// Whether the keys exist and the arrays fit them.
-  Status check(const std::vector<std::string>& keys, const std::vector<Array>& arrays) const {
+  Status check(const Keys& keys, const Arrays& arrays) const {
     for (std::size_t i = 0; i < keys.size(); ++i) {
       const auto known = keys_.find(keys[i]);
       if (known == keys_.end())

@@ -26,8 +26,8 @@ class Dispatch;
 struct KeyedCall {
   data::Type type{};
   const std::vector<const KeyTable::Key*>& keys;
-  const std::vector<Array>* values;  ///< One per key; null: none are sent.
-  const std::vector<Array>* out;     ///< The same; null: none are fetched.
+  const Arrays* values;  ///< One per key; null: none are sent.
+  const Arrays* out;     ///< The same; null: none are fetched.
   const PushOptions& options;
   const Compression& compression;
   bool is_async = false;  ///< The store is.

@@ -72,10 +72,9 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   bool is_lead() const override { return member_.is_lead(); }
   bool takes_groups() const override { return options_.chunk_bytes % DeviceGroup::kItem == 0; }
 
-  Status init(const std::vector<std::string>& keys, const std::vector<Array>& values,
-              std::uint8_t flags) override;
-  StoreResult<Handle> begin(const std::vector<std::string>& keys, const std::vector<Array>* values,
-                            const std::vector<Array>* out, const PushOptions& options) override {
+  Status init(const Keys& keys, const Arrays& values, std::uint8_t flags) override;
+  StoreResult<Handle> begin(const Keys& keys, const Arrays* values, const Arrays* out,
+                            const PushOptions& options) override {
     const auto call = [&] { return submit(keys, values, out, options); };
     return values ? call() : with_failover(call);
   }
@@ -94,10 +93,9 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   }
   Status set_optimizer(const std::string& spec) override;
   StoreResult<std::string> optimizer() override;
-  Status pull_state(const std::vector<std::string>& keys, State which,
-                    const std::vector<Array>& out, std::span<std::uint64_t> updates) override;
-  Status init_state(const std::vector<std::string>& keys, State which,
-                    const std::vector<Array>& values,
+  Status pull_state(const Keys& keys, State which, const Arrays& out,
+                    std::span<std::uint64_t> updates) override;
+  Status init_state(const Keys& keys, State which, const Arrays& values,
                     std::span<const std::uint64_t> updates) override;
   Status set_gradient_compression(const std::string& spec) override;
   Status barrier() override;
@@ -132,12 +130,10 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   // The caller's thread.
   void close_device_places();
   Status may_contribute() const;
-  StoreResult<std::vector<const KeyTable::Key*>> find(data::Type type,
-                                                      const std::vector<std::string>& names,
-                                                      const std::vector<Array>* values,
-                                                      const std::vector<Array>* out) const;
-  StoreResult<Handle> submit(const std::vector<std::string>& names,
-                             const std::vector<Array>* values, const std::vector<Array>* out,
+  StoreResult<std::vector<const KeyTable::Key*>> find(data::Type type, const Keys& names,
+                                                      const Arrays* values,
+                                                      const Arrays* out) const;
+  StoreResult<Handle> submit(const Keys& names, const Arrays* values, const Arrays* out,
                              const PushOptions& options);
   Status await_servers(Deadline deadline);
   /// A newcomer is in no epoch from which it could roll back: its calls go to the present servers.
@@ -152,8 +148,8 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   Status send_optimizer(const std::string& spec);
   /// Sends one request for each chunk and waits for all answers. `make(key, chunk)` completes it.
   template <class Make>
-  Status ask_for_state(data::Type type, const std::vector<std::string>& names, State which,
-                       const std::vector<Array>& arrays, Make make);
+  Status ask_for_state(data::Type type, const Keys& names, State which, const Arrays& arrays,
+                       Make make);
   /// What the caller has finished of the epoch.
   enum class Finished : std::uint8_t { kNothing, kSteps, kEpoch };
   /// `is_arriving`: at a boundary.
@@ -305,10 +301,9 @@ Status Client::may_contribute() const {
 }
 
 /// The keys of these names, if the call may be made on them with these arrays.
-StoreResult<std::vector<const KeyTable::Key*>> Client::find(data::Type type,
-                                                            const std::vector<std::string>& names,
-                                                            const std::vector<Array>* values,
-                                                            const std::vector<Array>* out) const {
+StoreResult<std::vector<const KeyTable::Key*>> Client::find(data::Type type, const Keys& names,
+                                                            const Arrays* values,
+                                                            const Arrays* out) const {
   std::vector<const KeyTable::Key*> found;
   found.reserve(names.size());
   for (std::size_t i = 0; i < names.size(); ++i) {
@@ -332,8 +327,7 @@ StoreResult<std::vector<const KeyTable::Key*>> Client::find(data::Type type,
   return found;
 }
 
-StoreResult<Handle> Client::submit(const std::vector<std::string>& names,
-                                   const std::vector<Array>* values, const std::vector<Array>* out,
+StoreResult<Handle> Client::submit(const Keys& names, const Arrays* values, const Arrays* out,
                                    const PushOptions& options) {
   if (auto broken = links_.error()) return tl::unexpected(std::move(*broken));
   const auto type = !values ? data::Type::kPull : out ? data::Type::kPushPull : data::Type::kPush;
@@ -368,8 +362,7 @@ Status Client::release(void* data) {
 
 // ---------------------------------------------------------------- keys
 
-Status Client::init(const std::vector<std::string>& keys, const std::vector<Array>& values,
-                    std::uint8_t flags) {
+Status Client::init(const Keys& keys, const Arrays& values, std::uint8_t flags) {
   HostArrays on_host(values);
   if (auto made = on_host.make(devices_, true); !made) return made;
   return with_failover([&] { return key_init_.init(keys, on_host.get(), flags); });
@@ -401,8 +394,8 @@ StoreResult<std::string> Client::optimizer() {
 }
 
 template <class Make>
-Status Client::ask_for_state(data::Type type, const std::vector<std::string>& names, State which,
-                             const std::vector<Array>& arrays, Make make) {
+Status Client::ask_for_state(data::Type type, const Keys& names, State which, const Arrays& arrays,
+                             Make make) {
   if (auto broken = links_.error()) return tl::unexpected(std::move(*broken));
   const auto keys = find(type, names, &arrays, nullptr);
   if (!keys) return tl::unexpected(keys.error());
@@ -421,8 +414,8 @@ Status Client::ask_for_state(data::Type type, const std::vector<std::string>& na
   return dispatch_.wait(*handle, 0);
 }
 
-Status Client::pull_state(const std::vector<std::string>& keys, State which,
-                          const std::vector<Array>& out, std::span<std::uint64_t> updates) {
+Status Client::pull_state(const Keys& keys, State which, const Arrays& out,
+                          std::span<std::uint64_t> updates) {
   HostArrays into(out);
   if (auto made = into.make(devices_, false); !made) return made;
   std::fill(updates.begin(), updates.end(), 0);
@@ -436,8 +429,7 @@ Status Client::pull_state(const std::vector<std::string>& keys, State which,
   return done ? into.write() : done;
 }
 
-Status Client::init_state(const std::vector<std::string>& keys, State which,
-                          const std::vector<Array>& values,
+Status Client::init_state(const Keys& keys, State which, const Arrays& values,
                           std::span<const std::uint64_t> updates) {
   HostArrays from(values);
   if (auto made = from.make(devices_, true); !made) return made;

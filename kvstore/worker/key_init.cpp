@@ -23,8 +23,7 @@ Request creation(const data::KeySpec& key, ChunkState& chunk) {
 
 }  // namespace
 
-Status KeyInit::init(const std::vector<std::string>& keys, const std::vector<Array>& values,
-                     std::uint8_t flags) {
+Status KeyInit::init(const Keys& keys, const Arrays& values, std::uint8_t flags) {
   data::RegisterKeys wanted;
   wanted.known = keys_.size();
   for (std::size_t i = 0; i < keys.size(); ++i) {

@@ -38,8 +38,7 @@ class KeyInit {
         connected_(std::move(connected)) {}
 
   /// Implements Store::init().
-  Status init(const std::vector<std::string>& keys, const std::vector<Array>& values,
-              std::uint8_t flags);
+  Status init(const Keys& keys, const Arrays& values, std::uint8_t flags);
   /// Learns all keys that the servers know. The servers have the values.
   Status learn_all();
 

@@ -15,7 +15,7 @@ tl::unexpected<StoreError> failed(const Array& array, const char* what) {
 
 }  // namespace
 
-Status KnownDevices::check(const std::vector<Array>& arrays) {
+Status KnownDevices::check(const Arrays& arrays) {
   for (const auto& array : arrays) {
     if (!array.is_ordered()) continue;
     if (array.group)

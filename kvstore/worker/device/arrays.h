@@ -17,7 +17,7 @@ class KnownDevices {
  public:
   /// An error if one of the arrays is on a device that cannot be used: the cause and the remedy. No
   /// array is touched.
-  [[nodiscard]] Status check(const std::vector<Array>& arrays);
+  [[nodiscard]] Status check(const Arrays& arrays);
 
  private:
   std::map<int, std::string> why_not_;
@@ -27,18 +27,16 @@ class KnownDevices {
 class HostArrays {
  public:
   /// Makes no copies yet; the arrays outlive this.
-  explicit HostArrays(const std::vector<Array>& arrays) : original_(arrays) {}
+  explicit HostArrays(const Arrays& arrays) : original_(arrays) {}
   /// Makes the copies; `reads`: with the arrays' content.
   [[nodiscard]] Status make(KnownDevices& devices, bool reads);
-  [[nodiscard]] const std::vector<Array>& get() const {
-    return copies_.empty() ? original_ : copies_;
-  }
+  [[nodiscard]] const Arrays& get() const { return copies_.empty() ? original_ : copies_; }
   /// Writes the copies back to their arrays.
   [[nodiscard]] Status write() const;
 
  private:
-  const std::vector<Array>& original_;
-  std::vector<Array> copies_;  ///< Empty: none is needed.
+  const Arrays& original_;
+  Arrays copies_;  ///< Empty: none is needed.
   std::vector<std::unique_ptr<std::byte[]>> memories_;
 };
 
