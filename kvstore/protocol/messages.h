@@ -156,6 +156,13 @@ struct Header {
 /// Header::key of a request for the loop that Header::chunk names, and of its answer.
 inline constexpr KeyId kForLoop{0xffffffff};
 
+[[nodiscard]] constexpr bool contributes(Type type) {
+  return type == Type::kPush || type == Type::kPushPull;
+}
+/// Whether a worker's requests of the type take turns at a chunk; the others are sent at once.
+[[nodiscard]] constexpr bool takes_turns(Type type) {
+  return contributes(type) || type == Type::kPull;
+}
 /// Whether requests of the type may be passed from loop to loop.
 [[nodiscard]] constexpr bool may_be_for_loop(Type type) {
   return type == Type::kFinish || type == Type::kSetOptimizer || type == Type::kSync;

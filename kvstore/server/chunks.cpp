@@ -56,8 +56,7 @@ Chunk* Chunks::find(const data::Header& header) {
 }
 
 Payload Chunks::take(const data::Header& header) {
-  const bool contributes = header.type == data::Type::kPush || header.type == data::Type::kPushPull;
-  const bool is_plain = contributes && data::codec_of(header) == data::Codec::kNone;
+  const bool is_plain = contributes(header.type) && data::codec_of(header) == data::Codec::kNone;
   Chunk* chunk = is_plain ? find(header) : nullptr;
   return chunk ? chunk->value.take(header.payload) : context_.pool->take(header.payload);
 }

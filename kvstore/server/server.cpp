@@ -205,9 +205,7 @@ class Server::Loop final : public Answers {
       return header.type == data::Type::kShare || header.type == data::Type::kUnshare;
     }
     [[nodiscard]] bool is_shared() const {
-      const bool may = header.type == data::Type::kPush || header.type == data::Type::kPushPull ||
-                       header.type == data::Type::kPull;
-      return may && (header.flags & data::kShared) != 0;
+      return takes_turns(header.type) && (header.flags & data::kShared) != 0;
     }
     void change_memories();
     Result<SharedBuffers> find_shared();

@@ -90,8 +90,8 @@ Result<void> Shard::check(const data::Header& header) {
 
 /// A contribution of a generation whose commit has not arrived here yet.
 bool Shard::is_early(const data::Header& header) const {
-  const bool takes_part = header.type == Type::kPush || header.type == Type::kPushPull ||
-                          header.type == Type::kBarrier || header.type == Type::kFinish;
+  const bool takes_part =
+      contributes(header.type) || header.type == Type::kBarrier || header.type == Type::kFinish;
   return takes_part && header.generation > members_.generation();
 }
 

@@ -245,8 +245,7 @@ std::vector<WaitingFor> Rounds::waits(const PendingRequests& pending) const {
   std::map<WorkerId, std::pair<KeyId, const RoundMachine*>> lowest;
   each_waiting(pending, [&](const data::Header& one, const RoundMachine* rounds) {
     if (!members_.contains(one.worker)) return;
-    const bool has_key = one.type == data::Type::kInit || one.type == data::Type::kPush ||
-                         one.type == data::Type::kPushPull;
+    const bool has_key = one.type == data::Type::kInit || contributes(one.type);
     const std::pair place(has_key ? one.key : WaitingFor::kNoKey, rounds);
     auto& known = lowest.try_emplace(one.worker, place).first->second;
     if (place.first < known.first) known = place;

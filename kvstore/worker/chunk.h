@@ -16,14 +16,6 @@
 
 namespace dt::kv {
 
-[[nodiscard]] constexpr bool contributes(data::Type type) {
-  return type == data::Type::kPush || type == data::Type::kPushPull;
-}
-/// Whether requests of the type take turns; the others are sent at once.
-[[nodiscard]] constexpr bool takes_turns(data::Type type) {
-  return contributes(type) || type == data::Type::kPull;
-}
-
 struct ChunkState {
   // Fixed.
   std::shared_ptr<const std::string> name;  ///< The key's name.
