@@ -24,13 +24,6 @@ class FrontStore : public Store {
   [[nodiscard]] bool is_newcomer() const override { return inner_->is_newcomer(); }
   [[nodiscard]] bool is_lead() const override { return inner_->is_lead(); }
 
-  Status init(const Keys& keys, const Arrays& values, std::uint8_t flags) override {
-    return inner_->init(keys, values, flags);
-  }
-  StoreResult<Handle> begin(const Keys& keys, const Arrays* values, const Arrays* out,
-                            const PushOptions& options) override {
-    return inner_->begin(keys, values, out, options);
-  }
   Status wait(Handle handle, double timeout_s) override;
   Status wait_all(double timeout_s) override;
   Status wait_in_stream(Handle handle, double timeout_s) override {

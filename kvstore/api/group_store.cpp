@@ -10,6 +10,10 @@ namespace dt::kv {
 
 namespace {
 
+bool has_repeats(const Keys& keys) {
+  return std::adjacent_find(keys.begin(), keys.end()) != keys.end();
+}
+
 Array with_groups(std::span<const Array> arrays) {
   Array all = arrays.front();
   all.group = std::make_shared<const Arrays>(arrays.begin(), arrays.end());
@@ -17,10 +21,6 @@ Array with_groups(std::span<const Array> arrays) {
 }
 
 }  // namespace
-
-bool GroupStore::has_repeats(const Keys& keys) {
-  return std::adjacent_find(keys.begin(), keys.end()) != keys.end();
-}
 
 GroupStore::Groups GroupStore::group(const Keys& keys) {
   Groups groups;

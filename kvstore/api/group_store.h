@@ -56,7 +56,6 @@ class GroupStore final : public FrontStore {
   [[nodiscard]] bool is_for_inner(std::span<const Array> of_key) const {
     return inner().takes_groups() && DeviceGroup::takes(of_key);
   }
-  [[nodiscard]] static bool has_repeats(const Keys& keys);
   [[nodiscard]] static Groups group(const Keys& keys);
   /// "" or why the arrays of a key cannot be summed or written together.
   [[nodiscard]] static std::string mismatch(const Groups& groups, const Arrays& arrays);

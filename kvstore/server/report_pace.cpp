@@ -5,6 +5,21 @@
 
 namespace dt::kv {
 
+namespace {
+
+using Workers = std::vector<WorkerId>;
+
+/// Those of `now` that were in `before` and sent nothing since.
+Workers lasting(const Workers& now, const Workers& before, const Workers& busy) {
+  Workers out;
+  for (const WorkerId id : now)
+    if (std::ranges::binary_search(before, id) && !std::ranges::binary_search(busy, id))
+      out.push_back(id);
+  return out;
+}
+
+}  // namespace
+
 std::optional<Traffic> ReportPace::take(Traffic look) {
   alive_.insert(look.alive.begin(), look.alive.end());
   busy_.insert(look.busy.begin(), look.busy.end());
@@ -34,16 +49,6 @@ std::optional<Traffic> ReportPace::take(Traffic look) {
   busy_.clear();
   sent_ = report;
   return report;
-}
-
-std::vector<WorkerId> ReportPace::lasting(const std::vector<WorkerId>& now,
-                                          const std::vector<WorkerId>& before,
-                                          const std::vector<WorkerId>& busy) {
-  std::vector<WorkerId> out;
-  for (const WorkerId id : now)
-    if (std::ranges::binary_search(before, id) && !std::ranges::binary_search(busy, id))
-      out.push_back(id);
-  return out;
 }
 
 }  // namespace dt::kv

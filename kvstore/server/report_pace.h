@@ -23,11 +23,6 @@ class ReportPace {
   [[nodiscard]] std::optional<Traffic> take(Traffic look);
 
  private:
-  /// Those of `now` that were in `before` and sent nothing since.
-  [[nodiscard]] static std::vector<WorkerId> lasting(const std::vector<WorkerId>& now,
-                                                     const std::vector<WorkerId>& before,
-                                                     const std::vector<WorkerId>& busy);
-
   Traffic last_look_;
   std::optional<Traffic> sent_;
   std::set<WorkerId> alive_;                       ///< Since the last report.
