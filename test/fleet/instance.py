@@ -134,6 +134,9 @@ def main():
     inside = ["nsenter", "-n", "-t", child]
     hosts.run("ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", child)
     hosts.run("ip", "link", "set", port, "master", "vpc", "up")
+    # As the address has it: others remember it from an instance that had the same one before.
+    hardware = ":".join(f"{int(part):02x}" for part in ("2", "0", *address.split(".")))
+    hosts.run(*inside, "ip", "link", "set", "eth0", "address", hardware)
     hosts.run(*inside, "ip", "address", "add", f"{address}/24", "dev", "eth0")
     hosts.run(*inside, "ip", "address", "add", f"{METADATA}/32", "dev", "lo")
     hosts.run(*inside, "ip", "link", "set", "lo", "up")
