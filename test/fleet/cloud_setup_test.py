@@ -130,12 +130,12 @@ class Cluster(Case):
     def test_what_stands_on_the_volume_and_a_master_that_replaces_another(self):
         for instance in ("i-0b", "i-0a"):
             self.does(self.machine(instance), "worker")
-        self.program("dtlaunch", f'echo "$@" >>{self.folder}/resumed')
+        self.program("dtlaunch", f'echo "$AWS_REGION $EFS_MOUNT $@" >>{self.folder}/resumed')
         self.does(self.machine("i-0c", AUTO_RESUME="/efs/job"), "master")
         self.assertFalse((self.folder / "resumed").exists())
         root = self.machine("i-0d", AUTO_RESUME="/efs/job")
         self.does(root, "master")
-        self.assertEqual((self.folder / "resumed").read_text(), "--resume /efs/job --detach --take-over\n")
+        self.assertEqual((self.folder / "resumed").read_text(), "eu-west-1 /efs --resume /efs/job --detach --take-over\n")
         self.does(self.machine("i-0e"), "worker")
         self.does(root, "master")
         self.assertNotIn("10-0-16-14", (root / "opt/deeplearning/workers").read_text(), "one that came later is none of the beginning")
