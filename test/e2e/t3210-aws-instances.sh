@@ -134,6 +134,9 @@ say "the master is lost: the next one goes on with its job"
 kill -KILL "$(<"$MASTER/init")"
 master i-0bb 3
 set_up
+there cat /opt/deeplearning/workers >"$T/workers.out"
+expect_output workers "^$(host 11) "
+expect_output workers "^$(host 12) "
 grep -q 'i-0aa was the master: this one goes on with the job' "$MASTER/log" || fail "$(<"$MASTER/log")"
 PATIENCE=60 awaits --start .state=running members=0,1
 aws group DesiredCapacity=3 >/dev/null

@@ -163,6 +163,8 @@ class Lists(Case):
         (ready / second["id"]).write_text(json.dumps({"ip": "1.2.3.4\nevil", "host_key": key}))
         self.assertEqual(self.states(provider), ["ready", "ready"])
         self.assertNotIn("evil", (ready.parent / "known_hosts").read_text())
+        provider.let_go({"id": second["id"]})
+        self.assertEqual([path.name for path in ready.iterdir()], [first["id"]])
 
 
     def test_a_spot_instance_that_ec2_takes(self):

@@ -205,6 +205,11 @@ class Ready:
         except (OSError, ValueError, TypeError, AttributeError):
             return None  # not yet there, or not yet whole
 
+    def forget(self, instance: str) -> None:
+        """It ends: a master that is set up from now on does not count it among its workers."""
+        if self.folder:
+            (self.folder / instance).unlink(missing_ok=True)
+
     def write_known_hosts(self, hosts: dict[str, Json]) -> None:
         """`known_hosts` beside the folder: the key of each host is known before the first connection."""
         if self.folder is None:
@@ -341,12 +346,14 @@ class Provider:
             raise Refused("wrong", f"{key} is a host of the launch")
         if not states_of(self.cluster.group()).get(key, "").startswith("Terminat"):
             self.cluster.terminate(instance)
+        self.ready.forget(key)
         return {}
 
     def confirm(self, request: Json) -> Json:
         group = self.cluster.group()
         if group and states_of(group).get(request["id"]) == "Terminating:Wait":
             self.cluster.complete(group["AutoScalingGroupName"], request["id"])
+            self.ready.forget(request["id"])
         return {}
 
     def grow(self, request: Json) -> Json:
