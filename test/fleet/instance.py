@@ -64,6 +64,8 @@ def own_files(site, folder, login):
     # As Debian has it, but for PAM, which would ask the machine's session manager.
     (etc / "ssh/sshd_config").write_text("Include /etc/ssh/sshd_config.d/*.conf\nUsePAM no\nPasswordAuthentication no\n")
     (etc / "hosts").write_text("127.0.0.1 localhost\n" + (site / "names").read_text())
+    (etc / "resolv.conf").unlink(missing_ok=True)
+    (etc / "resolv.conf").touch()  # no other names: a question ends at once
     shutil.copy(site / "profile", etc / "profile.d/zz-test.sh")
     (etc / "dtlaunch").mkdir(exist_ok=True)
     shutil.copy(site / "cluster.conf", etc / "dtlaunch/cluster.conf")
@@ -141,6 +143,7 @@ def main():
     hosts.run(*inside, "ip", "address", "add", f"{METADATA}/32", "dev", "lo")
     hosts.run(*inside, "ip", "link", "set", "lo", "up")
     hosts.run(*inside, "ip", "link", "set", "eth0", "up")
+    hosts.run(*inside, "ip", "route", "add", "default", "via", f"{address.rpartition('.')[0]}.1")
     (folder / "init").write_text(f"{child}\n")
     here.send(b"1")
     os.wait()
