@@ -1,4 +1,4 @@
-# timeout=300 cost=40
+# timeout=300 cost=65
 # From launch template to a clean end on instances as EC2 gives them: each has its own network, name, files, user and sshd, and
 # dtlaunch-cloud-setup makes it the master or a worker. The command is the guide's, at login; a lost master is replaced by a new one.
 . "$(dirname "$0")/netns.sh" && own_network "$@"
