@@ -58,7 +58,7 @@ set_up() {
 }
 # there COMMAND...: as the user, at login, on the master, in the job's folder.
 there() {
-  nsenter -t "$(<"$MASTER/init")" -m -u -i -n -p env -i HOME="$([ $LOGIN = root ] && echo /root || echo /home/$LOGIN)" USER=$LOGIN LOGNAME=$LOGIN \
+  nsenter -t "$(<"$MASTER/init")" -m -u -i -n -p env -i HOME="/home/$LOGIN" USER=$LOGIN LOGNAME=$LOGIN \
     /usr/sbin/runuser -u $LOGIN -- bash -lc 'cd /srv/efs/job && exec "$@"' login "$@"
 }
 dtctl() { there dtctl "$@"; }

@@ -11,6 +11,7 @@ printed; `done`, its exit code.
 import http.server
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -69,10 +70,13 @@ def own_files(site, folder, login):
     shutil.copy(site / "profile", etc / "profile.d/zz-test.sh")
     (etc / "dtlaunch").mkdir(exist_ok=True)
     shutil.copy(site / "cluster.conf", etc / "dtlaunch/cluster.conf")
+    accounts = (etc / "passwd").read_text()
+    (etc / "passwd").write_text(re.sub(r"^(root:.*:)/root:", r"\1/home/root:", accounts))  # not the machine's
     bind(etc, "/etc")
     for where in ("/home", "/opt", "/run", "/srv"):
         hosts.mount("none", where, "tmpfs")
         os.chmod(where, 0o755)
+    os.makedirs("/home/root", 0o700)
     os.makedirs("/run/sshd", 0o755)
     os.makedirs("/srv/efs")
     bind(site / "efs", "/srv/efs")
