@@ -314,6 +314,19 @@ awaitable<Result<VolumeReply>> VolumeClient::call(VolumeRequest request) {
   co_return fail(ErrorKind::kTimeout, "the shared volume does not answer: {}", entry->request.path);
 }
 
+template <class T>
+awaitable<Result<T>> VolumeClient::call_for(T VolumeReply::*part, VolumeRequest request) {
+  auto reply = co_await call(std::move(request));
+  if (!reply) co_return tl::unexpected(reply.error());
+  co_return std::move(*reply.*part);
+}
+// Those of the header's functions: as a template there each program that includes it needs call().
+template awaitable<Result<bool>> VolumeClient::call_for(bool VolumeReply::*, VolumeRequest);
+template awaitable<Result<std::uint64_t>> VolumeClient::call_for(std::uint64_t VolumeReply::*,
+                                                                 VolumeRequest);
+template awaitable<Result<std::vector<std::string>>> VolumeClient::call_for(
+    std::vector<std::string> VolumeReply::*, VolumeRequest);
+
 awaitable<Result<void>> VolumeClient::call_void(VolumeRequest request) {
   auto reply = co_await call(std::move(request));
   if (!reply) co_return tl::unexpected(reply.error());

@@ -180,11 +180,7 @@ class VolumeClient {
   io::awaitable<Result<VolumeReply>> call(VolumeRequest request);
   io::awaitable<Result<void>> call_void(VolumeRequest request);
   template <class T>
-  io::awaitable<Result<T>> call_for(T VolumeReply::*part, VolumeRequest request) {
-    auto reply = co_await call(std::move(request));
-    if (!reply) co_return tl::unexpected(reply.error());
-    co_return std::move(*reply.*part);
-  }
+  io::awaitable<Result<T>> call_for(T VolumeReply::*part, VolumeRequest request);
   io::awaitable<Result<VolumeReply>> ask_helper(const VolumeRequest& request);
   io::awaitable<void> read_hints(std::shared_ptr<Helper> helper);
   io::awaitable<void> pause(Duration duration);
