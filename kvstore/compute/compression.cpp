@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/base/number.h"
+#include "core/base/words.h"
 #include "kvstore/compute/kernels/kernels.h"
 
 namespace dt::kv {
@@ -43,14 +44,7 @@ const std::uint16_t* half_codes(const std::byte* payload) {
 }  // namespace
 
 Result<Compression> parse_compression(std::string_view text) {
-  constexpr std::string_view kBlank = " \t";
-  const auto word = [&] {
-    text.remove_prefix(std::min(text.find_first_not_of(kBlank), text.size()));
-    const auto found = text.substr(0, text.find_first_of(kBlank));
-    text.remove_prefix(found.size());
-    return found;
-  };
-  const auto name = word();
+  const auto name = next_word(text);
   if (name == "1bit")
     return fail(ErrorKind::kInvalid,
                 "gradient compression: 1bit is gone since 0.1.0: take 2bit or fp16");
@@ -59,7 +53,7 @@ Result<Compression> parse_compression(std::string_view text) {
     return fail(ErrorKind::kInvalid, "gradient compression: '{}' is none of none, 2bit, fp16, bf16",
                 name);
   Compression how{.codec = known->second};
-  for (auto option = word(); !option.empty(); option = word()) {
+  for (auto option = next_word(text); !option.empty(); option = next_word(text)) {
     constexpr std::string_view kThreshold = "threshold=";
     if (how.codec != Codec::kTwoBit || !option.starts_with(kThreshold))
       return fail(ErrorKind::kInvalid, "gradient compression: '{}' is not an option of {}", option,

@@ -1,9 +1,11 @@
 #include "kvstore/compute/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "core/base/number.h"
+#include "core/base/words.h"
 #include "kvstore/compute/kernels/kernels.h"
 
 namespace dt::kv {
@@ -58,30 +60,19 @@ std::size_t update_as(const Arithmetic<T>& arithmetic, const OptimizerSpec& spec
 }  // namespace
 
 Result<OptimizerSpec> parse_optimizer(std::string_view text) {
+  const std::string_view rule = next_word(text);
   OptimizerSpec spec;
-  bool named = false;
-  while (!text.empty()) {
-    const auto begin = text.find_first_not_of(" \t");
-    if (begin == std::string_view::npos) break;
-    text.remove_prefix(begin);
-    const std::string_view word = text.substr(0, text.find_first_of(" \t"));
-    text.remove_prefix(word.size());
-    if (!named) {
-      named = true;
-      if (word == "sgd")
-        spec.rule = OptimizerSpec::Rule::kSgd;
-      else if (word == "adam")
-        spec.rule = OptimizerSpec::Rule::kAdam;
-      else if (word == "adamw")
-        spec = {.rule = OptimizerSpec::Rule::kAdamW, .weight_decay = 0.01};
-      else
-        return fail(ErrorKind::kInvalid, "optimizer: '{}' is none of sgd, adam, adamw", word);
-      continue;
-    }
-    const auto equals = word.find('=');
-    const std::string_view name = word.substr(0, equals);
-    auto value = parse_value(
-        word, equals == std::string_view::npos ? std::string_view{} : word.substr(equals + 1));
+  if (rule == "adam")
+    spec.rule = OptimizerSpec::Rule::kAdam;
+  else if (rule == "adamw")
+    spec = {.rule = OptimizerSpec::Rule::kAdamW, .weight_decay = 0.01};
+  else if (rule.empty())
+    return fail(ErrorKind::kInvalid, "optimizer: give one of sgd, adam, adamw");
+  else if (rule != "sgd")
+    return fail(ErrorKind::kInvalid, "optimizer: '{}' is none of sgd, adam, adamw", rule);
+  for (auto word = next_word(text); !word.empty(); word = next_word(text)) {
+    const std::string_view name = word.substr(0, word.find('='));
+    auto value = parse_value(word, word.substr(std::min(name.size() + 1, word.size())));
     if (!value) return tl::unexpected(value.error());
     const bool is_sgd = spec.rule == OptimizerSpec::Rule::kSgd;
     if (name == "weight_decay")
@@ -97,11 +88,9 @@ Result<OptimizerSpec> parse_optimizer(std::string_view text) {
     else if (!is_sgd && name == "eps")
       spec.eps = *value;
     else
-      return fail(ErrorKind::kInvalid, "optimizer: '{}' is not an option of {} ({})", name,
-                  to_string(OptimizerSpec{.rule = spec.rule}),
+      return fail(ErrorKind::kInvalid, "optimizer: '{}' is not an option of {} ({})", name, rule,
                   is_sgd ? "momentum, nesterov, weight_decay" : "beta1, beta2, eps, weight_decay");
   }
-  if (!named) return fail(ErrorKind::kInvalid, "optimizer: give one of sgd, adam, adamw");
   if (const auto why = refusal(spec); !why.empty())
     return fail(ErrorKind::kInvalid, "optimizer: {}", why);
   return spec;

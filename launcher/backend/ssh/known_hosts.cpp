@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "core/base/lookup.h"
+#include "core/base/words.h"
 #include "io/fd.h"
 #include "launcher/backend/ssh/config_text.h"
 #include "launcher/backend/ssh/ssh_bytes.h"
@@ -41,15 +42,6 @@ Digest digest_of(SHA_CTX state, const Bytes& message) {
   SHA1_Update(&state, message.data(), message.size());
   SHA1_Final(digest.data(), &state);
   return digest;
-}
-
-/// The next word of `text`, taken off its front.
-std::string_view next_word(std::string_view& text) {
-  const std::size_t begin = std::min(text.find_first_not_of(" \t"), text.size());
-  const std::size_t end = std::min(text.find_first_of(" \t\r", begin), text.size());
-  const std::string_view word = text.substr(begin, end - begin);
-  text.remove_prefix(end);
-  return word;
 }
 
 }  // namespace
