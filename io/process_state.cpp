@@ -2,9 +2,11 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "core/base/number.h"
@@ -69,6 +71,14 @@ std::string kernel_state(const std::string& folder, pid_t id) {
   const std::string where = read_proc_file(folder, "wchan");
   if (!where.empty() && where != "0") out += " in " + where;
   return out;
+}
+
+std::uint32_t usable_cores() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  if (::sched_getaffinity(0, sizeof cores, &cores) == 0)
+    return static_cast<std::uint32_t>(std::max(1, CPU_COUNT(&cores)));
+  return std::max(1U, std::thread::hardware_concurrency());  // more than 1024
 }
 
 }  // namespace dt::io

@@ -1,4 +1,4 @@
-/// The state of a process or a thread from /proc.
+/// The state of a process or a thread from /proc; what this one may use.
 #pragma once
 
 #include <sys/types.h>
@@ -25,5 +25,8 @@ struct ProcStat {
 /// The kernel's state as text: "sh (pid 40): sleeping (S) in do_wait"; empty if it is gone. `id` is
 /// the process or thread of `folder`.
 [[nodiscard]] std::string kernel_state(const std::string& folder, pid_t id);
+
+/// Cores that this process may run on, at least 1.
+[[nodiscard]] std::uint32_t usable_cores();
 
 }  // namespace dt::io

@@ -1,11 +1,9 @@
 #include "kvstore/link/descriptors.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <thread>
 
 #include "core/base/quantity.h"
 #include "core/base/result.h"
@@ -28,14 +26,6 @@ std::uint64_t raise_descriptor_limit() {
   const rlimit raised{limit.rlim_max, limit.rlim_max};
   if (::setrlimit(RLIMIT_NOFILE, &raised) == 0) return raised.rlim_cur;
   return limit.rlim_cur;
-}
-
-std::uint32_t usable_cores() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  if (::sched_getaffinity(0, sizeof cores, &cores) == 0)
-    return static_cast<std::uint32_t>(std::max(1, CPU_COUNT(&cores)));
-  return std::max(1U, std::thread::hardware_concurrency());  // more than 1024
 }
 
 std::uint32_t loops_for(std::uint32_t workers, std::uint32_t cores) {

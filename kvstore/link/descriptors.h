@@ -10,9 +10,6 @@ namespace dt::kv {
 /// Raises this process's soft limit to the hard one, which is returned.
 std::uint64_t raise_descriptor_limit();
 
-/// Cores that this process may use, at least 1.
-[[nodiscard]] std::uint32_t usable_cores();
-
 /// Number of event loops of a server in a job of `workers`, each of which may connect to each loop:
 /// one per core, at most 8, and no more than 4096 connections.
 [[nodiscard]] std::uint32_t loops_for(std::uint32_t workers, std::uint32_t cores);

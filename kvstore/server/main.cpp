@@ -22,6 +22,7 @@
 #include "io/asio.h"
 #include "io/flags.h"
 #include "io/log.h"
+#include "io/process_state.h"
 #include "io/task_group.h"
 #include "kvstore/compute/cuda/device.h"
 #include "kvstore/link/agent_socket.h"
@@ -316,7 +317,7 @@ int main(int argc, char** argv) {
   }
   const std::uint32_t workers = std::max(env->num_workers, env->max_workers);
   const std::uint32_t loops =
-      line.loops > 0 ? line.loops : kv::loops_for(workers, kv::usable_cores());
+      line.loops > 0 ? line.loops : kv::loops_for(workers, io::usable_cores());
   const auto lack = kv::lacking_descriptors(kv::raise_descriptor_limit(), workers, loops);
   if (!lack.empty()) log.warn("server {}: {}", env->id, lack);
   const auto device = parse_device(line.device.empty() ? env->data.server_device : line.device);

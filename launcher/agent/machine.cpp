@@ -4,7 +4,6 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
-#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -13,21 +12,13 @@
 #include <sstream>
 
 #include "io/fd.h"
+#include "io/process_state.h"
 #include "io/read_file.h"
 #include "io/subprocess.h"
 #include "launcher/agent/cgroup.h"
 
 namespace dt::launcher {
 namespace {
-
-std::uint32_t cores_by_affinity() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof set, &set) == 0)
-    return static_cast<std::uint32_t>(CPU_COUNT(&set));
-  const long n = ::sysconf(_SC_NPROCESSORS_ONLN);
-  return n > 0 ? static_cast<std::uint32_t>(n) : 1;
-}
 
 /// Literal; empty for other families than IPv4 and IPv6.
 std::string literal(const sockaddr* address) {
@@ -119,7 +110,7 @@ AgentState this_machine() {
   ::gethostname(host, sizeof host - 1);
   // The same for "hosts" that are one machine.
   state.machine = fmt::format("{}/{}/{}", io::first_line("/etc/machine-id"), state.boot_id, host);
-  const std::uint32_t cores = cores_by_affinity();
+  const std::uint32_t cores = io::usable_cores();
   state.cores = std::min(cores, cpu_quota().value_or(cores));
   const std::vector<InterfaceAddress> addresses = interface_addresses();
   state.ssh_address = ssh_address(addresses);
