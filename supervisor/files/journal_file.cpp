@@ -15,18 +15,6 @@ constexpr std::uint64_t kLeastAhead = std::uint64_t{16} << 10;
 
 bool is_want_of_room(int number) { return number == ENOSPC || number == EDQUOT || number == EFBIG; }
 
-Result<std::string> read_whole(int fd, const std::string& path) {
-  std::string out;
-  char buffer[1 << 16];
-  for (;;) {
-    const ssize_t n = ::pread(fd, buffer, sizeof buffer, static_cast<off_t>(out.size()));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return tl::unexpected(errno_error(errno, "read journal " + path));
-    if (n == 0) return out;
-    out.append(buffer, static_cast<std::size_t>(n));
-  }
-}
-
 /// The file's name, too, must survive a crash.
 Result<void> sync_folder_of(const std::string& path) {
   const std::string folder = path.substr(0, std::max<std::size_t>(path.rfind('/'), 1));
@@ -53,15 +41,16 @@ Result<JournalFile> JournalFile::open(const std::string& path, std::vector<wire:
   auto fd = open_locked(path);
   if (!fd) return tl::unexpected(fd.error());
   ::unlink(next_to(path).c_str());  // left by a supervisor that died while it replaced the journal
-  auto bytes = read_whole(fd->get(), path);
-  if (!bytes) return tl::unexpected(bytes.error());
-  auto replay = journal::replay(*bytes);
+  std::string bytes;
+  if (!io::read_rest(fd->get(), bytes))
+    return tl::unexpected(errno_error(errno, "read journal " + path));
+  auto replay = journal::replay(bytes);
   if (replay.error) return tl::unexpected(replay.error->at(path));
 
   JournalFile journal(path, std::move(*fd));
   journal.header_ = replay.header;
-  journal.size_ = bytes->size();
-  if (replay.good_size != bytes->size())
+  journal.size_ = bytes.size();
+  if (replay.good_size != bytes.size())
     if (auto done = journal.cut(replay.good_size); !done) return tl::unexpected(done.error());
   if (journal.size_ == 0) {
     if (auto done = journal.write_synced(journal::kHeader); !done)

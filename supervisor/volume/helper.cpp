@@ -50,42 +50,17 @@ Outcome<VolumeReply> as_reply(int result, std::string_view doing, const std::str
   return VolumeReply();
 }
 
-Outcome<void> write_all(int fd, std::string_view bytes, const std::string& path) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return trouble("write", path);
-    bytes.remove_prefix(static_cast<std::size_t>(n));
-  }
-  return {};
-}
-
-/// At most `most` bytes from the descriptor's offset.
-Outcome<std::string> read_some(int fd, std::size_t most, const std::string& path) {
-  std::string out;
-  while (out.size() < most) {
-    const std::size_t had = out.size();
-    out.resize(std::min(most, had + (std::size_t{64} << 10)));
-    const ssize_t n = ::read(fd, out.data() + had, out.size() - had);
-    out.resize(had + static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return trouble("read", path);
-    if (n == 0) break;
-  }
-  return out;
-}
-
 Outcome<VolumeReply> read_file(const VolumeRequest& q) {
   VolumeReply reply;
   // O_NONBLOCK: a fifo in place of the file must not hold us.
   const Fd fd(::open(q.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd && errno == ENOENT) return reply;
   if (!fd) return trouble("open", q.path);
-  auto bytes = read_some(fd.get(), q.number + 1, q.path);
-  if (!bytes) return tl::unexpected(bytes.error());
-  if (bytes->size() > q.number) return tl::unexpected(Trouble{EFBIG, "read " + q.path});
+  std::string bytes;
+  if (!io::read_rest(fd.get(), bytes, q.number + 1)) return trouble("read", q.path);
+  if (bytes.size() > q.number) return tl::unexpected(Trouble{EFBIG, "read " + q.path});
   reply.yes = true;
-  reply.bytes = std::move(*bytes);
+  reply.bytes = std::move(bytes);
   return reply;
 }
 
@@ -110,7 +85,7 @@ Outcome<void> write_synced(const std::string& path, const VolumeRequest& q,
   if (!fd) return trouble("create", path);
   if (like)
     if (auto alike = make_like(fd.get(), *like, q.path); !alike) return alike;
-  if (auto done = write_all(fd.get(), q.bytes, path); !done) return done;
+  if (!io::write_all(fd.get(), q.bytes)) return trouble("write", path);
   if (::fsync(fd.get()) != 0) return trouble("sync", path);
   return {};
 }
@@ -209,16 +184,17 @@ Outcome<VolumeReply> append(const VolumeRequest& q) {
   if (q.number != kAnySize) {
     if (::lseek(fd.get(), static_cast<off_t>(q.number), SEEK_SET) < 0)
       return trouble("seek in", q.path);
-    auto there = read_some(fd.get(), q.bytes.size() + 1, q.path);
-    if (!there) return tl::unexpected(there.error());
-    if (static_cast<std::uint64_t>(now.st_size) < q.number || !rest.starts_with(*there))
+    std::string there;
+    if (!io::read_rest(fd.get(), there, q.bytes.size() + 1)) return trouble("read", q.path);
+    if (static_cast<std::uint64_t>(now.st_size) < q.number || !rest.starts_with(there))
       return tl::unexpected(
           Trouble{kConflict, fmt::format("{} was changed by someone else", q.path)});
-    rest.remove_prefix(there->size());
+    rest.remove_prefix(there.size());
   }
-  if (auto done = write_all(fd.get(), rest, q.path); !done) {
+  if (!io::write_all(fd.get(), rest)) {
+    auto error = trouble("write", q.path);
     if (q.number == kAnySize) static_cast<void>(::ftruncate(fd.get(), now.st_size) == 0);
-    return tl::unexpected(done.error());
+    return error;
   }
   if (q.sync && ::fsync(fd.get()) != 0) return trouble("sync", q.path);
   if (q.limit > 0 && ::fstat(fd.get(), &now) == 0 &&
@@ -296,7 +272,7 @@ class Helper {
         if (!*frame) break;
         const auto request = wire::parse<VolumeRequest>((*frame)->body);
         if (!request) return 1;
-        if (!write_all(fd_, wire::frame(answer(*request)), "")) return 0;
+        if (!io::write_all(fd_, wire::frame(answer(*request)))) return 0;
       }
     }
   }
