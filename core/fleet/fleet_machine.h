@@ -41,6 +41,8 @@ struct Machine {
   bool is_asked = false;  ///< Who may ask for its end has done so (FleetRules).
   /// When it goes away, in seconds since 1970; nullopt: nobody has said so.
   std::optional<double> deadline = std::nullopt;
+  /// When it came, in seconds since 1970; nullopt: the provider does not say.
+  std::optional<double> since = std::nullopt;
   bool is_held_back = false;  ///< It ends only after Confirm, or at its deadline.
   std::uint64_t order = 0;    ///< `dtctl shrink` takes the highest first.
   /// The provider's words for a replacement when the machine is taken away; nullopt: none.

@@ -176,6 +176,13 @@ std::string reasons_of(const std::vector<Machine>& machines) {
   return reasons.empty() ? "" : fmt::format(" ({})", fmt::join(reasons, ", "));
 }
 
+std::optional<double> machine_hours(const std::vector<Machine>& machines, double now) {
+  std::optional<double> hours;
+  for (const Machine& machine : machines)
+    if (machine.since) hours = hours.value_or(0) + std::max(0.0, now - *machine.since) / 3600;
+  return hours;
+}
+
 std::string machines_for_people(const std::vector<Machine>& machines) {
   if (machines.empty()) return {};
   const auto pending = std::ranges::count(machines, MachineState::kPending, &Machine::state);

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -112,6 +113,8 @@ struct FleetPlan {
 
 /// " (Priority, Resources)": why machines are pending; empty: nobody says.
 [[nodiscard]] std::string reasons_of(const std::vector<Machine>& machines);
+/// Of all machines whose `since` is known, up to `now`, which counts as it does; nullopt: of none.
+[[nodiscard]] std::optional<double> machine_hours(const std::vector<Machine>& machines, double now);
 /// "3 asked for, 2 pending (Priority, Resources)"; empty without machines.
 [[nodiscard]] std::string machines_for_people(const std::vector<Machine>& machines);
 

@@ -105,6 +105,7 @@ Machine machine_of(const json& entry) {
   machine.mark = *read;
   machine.is_asked = flag_at(entry, "asked", false) || !flag_at(entry, "wanted", true);
   machine.deadline = seconds_at(entry, "deadline");
+  machine.since = seconds_at(entry, "since");
   machine.is_held_back = flag_at(entry, "held_back", false);
   machine.order = count_at(entry, "order", UINT64_MAX).value_or(0);
   machine.why = text_at(entry, "why", "");

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/fleet/provider_lines.h"
+#include "io/clock.h"
 #include "io/last_words.h"
 #include "io/task_group.h"
 #include "launcher/backend/child_stream.h"
@@ -58,6 +59,8 @@ class ProgramProvider final : public Provider {
       out += fmt::format(", {} pending{}", pending, reasons_of(machines));
     if (const auto going = of(MachineState::kEnding); going > 0)
       out += fmt::format(", {} going", going);
+    if (const auto hours = machine_hours(machines, static_cast<double>(io::wall_now()) / 1e9))
+      out += fmt::format(", {:.1f} machine-hours since they came", *hours);
     out += listing_.said.empty() ? "" : ": " + listing_.said;
     for (const auto& [id, why] : later_) out += "; " + why;
     return out;

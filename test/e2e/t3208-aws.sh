@@ -35,7 +35,7 @@ expect_status 2
 expect_output refused "the stack's name is missing: aws:NAME"
 train -n 2 -s 1 -H base "${SSH_OPTIONS[@]}" --fleet "aws:c --ready '$PWD/cluster/ready' --leave-within 60" --
 say "hosts of the launch are marked and protected"
-awaits '.fleet.text=2 asked for, 2 here'
+awaits '.fleet.text ~ ^2 asked for, 2 here, [0-9.]+ machine-hours since they came$'
 marked "${hosts[0]}" BASE
 marked "${hosts[1]}" BASE
 [ "$(aws show | grep -c '"protected": true')" = 2 ] || fail "$(aws show)"

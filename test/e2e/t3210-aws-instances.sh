@@ -86,7 +86,7 @@ run check there dtlaunch --check quick -H hosts
 expect_status 0
 there dtlaunch -n 2 -H hosts --elastic-training-enabled --fleet aws:c --detach $worker >/dev/null
 PATIENCE=60 awaits --start 'epoch>=1'
-awaits members=0,1 '.fleet.text=2 asked for, 2 here'
+awaits members=0,1 '.fleet.text ~ ^2 asked for, 2 here, '
 marked 11 BASE
 marked 12 BASE
 run status there dtfleet aws status c

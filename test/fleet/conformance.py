@@ -12,7 +12,7 @@ import sys
 import time
 
 SECONDS = 60
-KEYS = {"id", "host", "state", "slots", "mark", "wanted", "asked", "deadline", "held_back", "order", "why"}
+KEYS = {"id", "host", "state", "slots", "mark", "wanted", "asked", "deadline", "held_back", "order", "since", "why"}
 
 
 class Wrong(Exception):

@@ -269,7 +269,8 @@ class Provider:
     def machine_of(self, instance: Json, lifecycle: str, group: Json | None, hosts: dict[str, Json]) -> Json:
         tags, key, host = tags_of(instance), instance["InstanceId"], host_of(instance)
         mark, state = self.mark_of(tags), instance["State"]["Name"]
-        machine: Json = {"id": key, "host": host, "mark": mark, "order": int(instance["LaunchTime"].timestamp())}
+        since = int(instance["LaunchTime"].timestamp())
+        machine: Json = {"id": key, "host": host, "mark": mark, "order": since, "since": since}
         if lifecycle == "Terminating:Wait" and group:
             return machine | {"state": "ending", "held_back": True,
                               "deadline": self.deadline_of(key, group["AutoScalingGroupName"], mark)}

@@ -74,6 +74,8 @@ def machine_of(pod: Json) -> Json:
     meta, status = pod["metadata"], pod.get("status", {})
     conditions = status.get("conditions", [])
     machine: Json = {"id": meta["uid"], "host": meta["name"], "order": int(meta["name"].rsplit("-", 1)[1])}
+    if "startTime" in status:
+        machine["since"] = seconds_of(status["startTime"])
     if "deletionTimestamp" in meta:
         # It is the time at which the pod is killed: the grace is in it.
         return machine | {"state": "ending", "deadline": seconds_of(meta["deletionTimestamp"])}

@@ -40,6 +40,19 @@ TEST_CASE("fleet: people read how many are asked for and why some wait", "[fleet
   CHECK(machines_for_people({running(1, "n2")}) == "1 asked for");
 }
 
+TEST_CASE("fleet: machine-hours are those of the machines that say when they came", "[fleet]") {
+  constexpr double kNow = 1'764'000'000;
+  CHECK_FALSE(machine_hours({}, kNow));
+  CHECK_FALSE(machine_hours({running(1, "n2")}, kNow));
+  Machine old = running(1, "n2");
+  old.since = kNow - 2 * 3600;
+  Machine young = pending(2);
+  young.since = kNow - 1800;
+  Machine of_another_clock = running(3, "n3");
+  of_another_clock.since = kNow + 7200;
+  CHECK(machine_hours({old, young, of_another_clock, running(4, "n4")}, kNow) == 2.5);
+}
+
 TEST_CASE("fleet plan, Slurm: a node joins once, whoever looks and however often", "[fleet]") {
   JobWish wish{.wanted = 1};
   CHECK(actions({pending(1)}, wish).empty());

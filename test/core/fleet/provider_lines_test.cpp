@@ -92,7 +92,7 @@ TEST_CASE("provider lines: a list is read in the machines' order", "[fleet]") {
   const auto listing = parse_listing(
       R"({"n":1,"ok":true,"wished":4,"said":"a quota","machines":[
         {"id":"i-2","host":"n2","state":"ending","slots":8,"mark":"ADDED","wanted":false,
-         "deadline":1764000000.5,"held_back":true,"order":9,"later":{}},
+         "deadline":1764000000.5,"since":1763990000,"held_back":true,"order":9,"later":{}},
         {"id":"i-1","state":"pending","why":"Insufficient\u001b[31m"},
         {"id":"i-3","host":"10.0.0.3","state":"ready","asked":false,"deadline":null}]})");
   REQUIRE(listing);
@@ -108,6 +108,7 @@ TEST_CASE("provider lines: a list is read in the machines' order", "[fleet]") {
   CHECK(last.mark == Mark::kAdded);
   CHECK(last.is_asked);
   CHECK(last.deadline == 1764000000.5);
+  CHECK(last.since == 1763990000);
   CHECK(last.is_held_back);
 }
 
@@ -123,6 +124,7 @@ TEST_CASE("provider lines: a list that is wrong in one machine is wrong", "[flee
       {R"({"id":"b","host":"n1","state":"ready","slots":99999})", "\"slots\" is no whole number"},
       {R"({"id":"b","host":"n1","state":"ready","mark":"x"})", "b: \"x\" is no mark"},
       {R"({"id":"b","host":"n1","state":"ready","deadline":-1})", "\"deadline\" is no number"},
+      {R"({"id":"b","host":"n1","state":"ready","since":"now"})", "\"since\" is no number"},
       {R"({"id":"b","host":"n1","state":"ready","asked":1})", "\"asked\" is neither true"},
       {"7", "an entry of \"machines\" is no object"},
   };
