@@ -1,15 +1,23 @@
-# timeout=500 cost=100 schedulers
-# --fleet kubernetes:dt-workers with a real API server and the shipped manifests; pods are namespaces whose first process is the
-# manifest's command. kubectl is the real one with the shipped service account's rights; only `exec` enters the namespace.
-# scripts/kubernetes-api build makes the API server, once.
+# timeout=700 cost=200 schedulers
+# --fleet kubernetes:dt-workers with a real API server and the shipped manifests, for a job in Python; pods are namespaces, each with
+# its own address, whose first process is the manifest's command. kubectl is the real one with the shipped service account's rights;
+# only `exec` enters the namespaces. scripts/kubernetes-api build makes the API server, once.
+. "$(dirname "$0")/netns.sh" && own_network "$@"
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/elastic.sh"
+has_torch || skip "$PYTHON has no PyTorch"
+export PYTHONPATH=$DT_SOURCE/kvstore/python DTKV_LIBRARY=$DT_BUILD/lib/libdtkv.so.0 OMP_NUM_THREADS=1
+TRAIN_COMMAND=("$PYTHON" "$DT_SOURCE/test/e2e/python/job.py")
 api="$DT_SOURCE/scripts/kubernetes-api"
 home=${DT_KUBERNETES:-$HOME/.cache/dtlaunch/kubernetes}
 [ -x "$home/bin/kube-apiserver" ] || skip "scripts/kubernetes-api build has not run"
-[ "$(id -u)" = 0 ] || skip "root is needed for pods that are namespaces"
 K=$T/kubernetes
 trap 'status=$?; set +e; "$api" down "$K"; (exit $status); _cleanup' EXIT
+ip link set lo up
+ip link add pods address 02:00:0a:4f:00:01 type bridge # not that of a port, which may go
+ip address add 10.79.0.1/24 dev pods
+ip link set pods up
+ip route add default dev pods # whose address the API server takes for its own
 start api env XDG_CACHE_HOME="$HOME/.cache" "$api" up "$K" $((20000 + $$ % 4000 * 3))
 finished api "$PID" 120
 export KUBECONFIG=$K/kubeconfig
@@ -18,6 +26,11 @@ kubectl kustomize "$DT_SOURCE/packaging/kubernetes" | sed 's,policy/v1$,policy/v
 run apply kubectl apply -f all.yaml
 output apply
 expect_status 0
+for file in storage-efs storage-fsx data-s3; do
+  run apply kubectl apply --dry-run=server -f "$DT_SOURCE/packaging/kubernetes/$file.yaml"
+  output apply
+  expect_status 0
+done
 wait_for 20 'kubectl get secret -o name | grep -q dt-master-token'
 token=$(kubectl get "$(kubectl get secret -o name | grep dt-master-token)" -o 'jsonpath={.data.token}' | base64 -d)
 sed "s/admin-token/$token/" "$K/kubeconfig" >"$K/master"
@@ -31,7 +44,7 @@ export KUBECONFIG=$K/master
 [ "\$1" = exec ] || exec '$real' "\$@"
 [[ "\$*" =~ ^exec\ -i\ ([-a-z0-9]+)\ --\ (.*) ]] || { echo "strange words: \$*" >&2; exit 1; }
 pid=\$(cat "$K/pods/\${BASH_REMATCH[1]}.pid" 2>/dev/null) || { echo "Error from server (NotFound): pods \"\${BASH_REMATCH[1]}\" not found" >&2; exit 1; }
-exec env XDG_RUNTIME_DIR="$K/pods/\${BASH_REMATCH[1]}" nsenter -t "\$pid" -p -m -- \${BASH_REMATCH[2]}
+exec env XDG_RUNTIME_DIR="$K/pods/\${BASH_REMATCH[1]}" nsenter -t "\$pid" -p -m -n -- \${BASH_REMATCH[2]}
 END
 chmod +x "$T/bin/kubectl"
 as_admin() { "$real" "$@"; }
@@ -50,14 +63,16 @@ wait_for 20 '[ "$(ls "$K"/pods/*.pid | wc -l)" = 2 ]'
 
 train -n 2 -s 1 -H hosts --launcher kubernetes --notice-grace 60s --notice-margin 10s --fleet kubernetes:dt-workers --
 members 0,1
-awaits '.fleet.text=2 asked for, 2 here'
-say "kubectl scale to 4: they join; to 3: the highest leaves before its pod ends"
-as_admin scale statefulset dt-workers --replicas=4 >/dev/null
-members 0,1,2,3
+awaits '.fleet.text ~ ^2 asked for, 2 here, 0.[0-9] machine-hours since they came$'
+say "kubectl scale to 5: they join; to 2: the highest leave before their pods end; to 3"
+as_admin scale statefulset dt-workers --replicas=5 >/dev/null
+members 0,1,2,3,4
+as_admin scale statefulset dt-workers --replicas=2 >/dev/null
+members 0,1
+has_pods dt-workers-0 dt-workers-1
+wait_for 20 '[ "$(changes | tail -n 3 | cut -d" " -f2- | sort | paste -sd,)" = "REMOVED dt-workers-2,REMOVED dt-workers-3,REMOVED dt-workers-4" ]' || fail "$(changes)"
 as_admin scale statefulset dt-workers --replicas=3 >/dev/null
-members 0,1,2
-has_pods dt-workers-0 dt-workers-1 dt-workers-2
-wait_for 20 'changes | grep -qx "2 REMOVED dt-workers-3"' || fail "$(changes)"
+awaits workers=3
 
 say "dtctl grow and shrink"
 run grow dtctl grow 2
@@ -72,11 +87,24 @@ say "the API server is killed: nothing changes; it comes back, and what was wish
 kill -KILL "$(<"$K/api.pid")"
 awaits '.fleet.trouble ~ .'
 some_epochs 5
-members 0,1,2
+awaits workers=3
 start again env XDG_CACHE_HOME="$HOME/.cache" "$api" start "$K"
 finished again "$PID" 120
 as_admin scale statefulset dt-workers --replicas=4 >/dev/null
 awaits workers=4
+
+say "the API server is silent for a minute: nothing changes, and what was wished meanwhile is done"
+kill -STOP "$(<"$K/api.pid")"
+SILENT=$SECONDS
+awaits '.fleet.trouble ~ no answer'
+wait_for 60 '[ $((SECONDS - SILENT)) -ge 60 ]'
+awaits workers=4
+some_epochs 2
+kill -CONT "$(<"$K/api.pid")"
+as_admin scale statefulset dt-workers --replicas=3 >/dev/null
+PATIENCE=90 awaits workers=3
+as_admin scale statefulset dt-workers --replicas=4 >/dev/null
+PATIENCE=90 awaits workers=4
 
 say "a pod is deleted: its worker leaves before it ends, and its successor joins"
 added() { changes | grep -c "ADDED $1\$" || true; }
@@ -138,7 +166,7 @@ awaits '.fleet.trouble ~ cannot list resource'
 some_epochs 3
 awaits workers=4
 verbs 0 get list watch
-PATIENCE=90 awaits '.fleet.text=4 asked for, 4 here'
+PATIENCE=90 awaits '.fleet.text ~ ^4 asked for, 4 here'
 verbs 3 get
 run grow dtctl grow 1
 expect_status 1
@@ -156,6 +184,9 @@ as_admin scale statefulset dt-workers --replicas=4 >/dev/null
 PATIENCE=40 awaits workers=4
 dtctl stop >/dev/null
 finished job "$JOB_PID" 30
+python3 "$DT_SOURCE/test/e2e/python/audit.py" "$T"/w*.jsonl >"$T/audit.out" || fail "audit: $(output audit)"
+say "$(output audit)"
+! grep -shE 'Warning|Traceback|Error' "$JOB"/.dtlaunch/*/logs/worker-*.log || fail "a worker complains"
 has_pods dt-workers-0 dt-workers-1 dt-workers-2 dt-workers-3
 kill -TERM "$KUBELET"
 "$api" down "$K"

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Plays the kubelet of one node for the pods of a real API server: each pod is a pid namespace whose first process is the command
-of its container, here or where PATH has it.
+"""Plays the kubelet of one node for the pods of a real API server: each pod has namespaces of its own for processes and network; its
+first process is the command of its container, here or where PATH has it. No two pods have one address, whatever their names.
 
-usage: kubelet.py KUBECONFIG DIR
+usage: kubelet.py KUBECONFIG DIR        (as root; the bridge `pods` is there, with 10.79.0.1)
 
 DIR/NAME.pid has the first process of pod NAME, DIR/NAME is its own folder (XDG_RUNTIME_DIR). DIR/slow: pods are not started while
 it is there.
@@ -19,6 +19,7 @@ import urllib.error
 import urllib.request
 
 NODE = "n1"
+MASTER = "10.79.0.1"
 LOOK_S = 0.2
 
 
@@ -38,10 +39,16 @@ class Api:
             return json.load(answer)
 
 
+def ip(*words, inside=None):
+    enter = ["nsenter", "-n", "-t", str(inside)] if inside else []
+    subprocess.run([*enter, "ip", *words], check=True)
+
+
 class Kubelet:
     def __init__(self, api, folder):
         self.api, self.folder = api, folder
         self.pods = {}  # by uid: name, process, when it is killed
+        self.links = 1
 
     def start(self, pod):
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
@@ -51,19 +58,29 @@ class Kubelet:
         own = self.folder / name
         own.mkdir(mode=0o700, exist_ok=True)
         command = pod["spec"]["containers"][0]["command"]
-        first = subprocess.Popen(["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", *command], stdin=subprocess.DEVNULL,
+        first = subprocess.Popen(["unshare", "--net", "--pid", "--fork", "--mount-proc", "--kill-child", *command], stdin=subprocess.DEVNULL,
                                  env=os.environ | {"XDG_RUNTIME_DIR": str(own)})
         children = pathlib.Path(f"/proc/{first.pid}/task/{first.pid}/children")
         while not (inside := children.read_text().split()) and first.poll() is None:
             time.sleep(0.01)  # how long a look lasts, not a wait
+        address = self.link(inside[0])
         (self.folder / f"{name}.pid").write_text(inside[0])
         self.pods[uid] = {"name": name, "process": first, "inside": int(inside[0]), "until": None}
-        self.say(name, "Running", True)
+        began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        status = {"phase": "Running", "podIP": address, "startTime": began, "conditions": [{"type": "Ready", "status": "True"}]}
+        self.api("PATCH", f"pods/{name}/status", {"status": status}, "application/strategic-merge-patch+json")
 
-    def say(self, name, phase, is_ready):
-        condition = {"type": "Ready", "status": str(is_ready)}
-        self.api("PATCH", f"pods/{name}/status", {"status": {"phase": phase, "podIP": "127.0.0.1", "conditions": [condition]}},
-                 "application/strategic-merge-patch+json")
+    def link(self, inside):
+        """Gives the pod a link to the node's bridge; its address."""
+        self.links += 1
+        address, link = f"10.79.0.{self.links}", f"pod{self.links}"
+        ip("link", "add", link, "master", "pods", "type", "veth", "peer", "name", "eth0", "netns", inside)
+        ip("link", "set", link, "up")
+        ip("link", "set", "lo", "up", inside=inside)
+        ip("address", "add", f"{address}/24", "dev", "eth0", inside=inside)
+        ip("link", "set", "eth0", "up", inside=inside)
+        ip("route", "add", "default", "via", MASTER, inside=inside)
+        return address
 
     def end(self, uid, mine, pod):
         if mine["until"] is None:

@@ -30,7 +30,11 @@ KINDS = {
         "spec": {"replicas": ANY, "serviceName": ANY, "podManagementPolicy": ANY, "selector": SELECTOR, "template": TEMPLATE}},
     ("batch/v1", "Job"): {"spec": {"backoffLimit": ANY, "template": TEMPLATE}},
     ("policy/v1", "PodDisruptionBudget"): {"spec": {"maxUnavailable": ANY, "selector": SELECTOR}},
-    ("storage.k8s.io/v1", "StorageClass"): {"provisioner": ANY, "parameters": ANY},
+    ("storage.k8s.io/v1", "StorageClass"): {"provisioner": ANY, "parameters": ANY, "mountOptions": ANY},
+    ("eksctl.io/v1alpha5", "ClusterConfig"): {
+        "metadata": {"name": ANY, "region": ANY}, "availabilityZones": ANY, "iam": {"withOIDC": ANY}, "addons": [{"name": ANY}],
+        "managedNodeGroups": [{"name": ANY, "instanceType": ANY, "availabilityZones": ANY, "privateNetworking": ANY,
+                               "minSize": ANY, "maxSize": ANY, "desiredCapacity": ANY}]},
     ("rbac.authorization.k8s.io/v1", "Role"): {"rules": [{"apiGroups": ANY, "resources": ANY, "resourceNames": ANY, "verbs": ANY}]},
     ("rbac.authorization.k8s.io/v1", "RoleBinding"): {
         "roleRef": {"apiGroup": ANY, "kind": ANY, "name": ANY}, "subjects": [{"kind": ANY, "name": ANY}]},
@@ -87,6 +91,9 @@ def faults(documents):
               if "persistentVolumeClaim" in v}
     if claims != {c["metadata"]["name"] for c in by_kind["PersistentVolumeClaim"]}:
         yield f"the claims of the pods are {claims}"
+    for claim in by_kind["PersistentVolumeClaim"]:
+        if claim["spec"]["storageClassName"] not in [c["metadata"]["name"] for c in by_kind["StorageClass"]]:
+            yield f"the claim's class {claim['spec']['storageClassName']} is none of ours"
     words = pod["containers"][0]["args"][0]
     for name in (f"kubernetes:{workers['metadata']['name']}", *(f"pod/{workers['metadata']['name']}-{i}" for i in range(2))):
         if name not in words:
@@ -116,7 +123,10 @@ def self_test(documents):
     def old_version(a):
         of("PodDisruptionBudget", a)["apiVersion"] = "policy/v1beta1"
 
-    for plant in (misspelt, another_label, all_verbs, other_account, old_version):
+    def other_class(a):
+        of("PersistentVolumeClaim", a)["spec"]["storageClassName"] = "dt-other"
+
+    for plant in (misspelt, another_label, all_verbs, other_account, old_version, other_class):
         changed = copy.deepcopy(documents)
         plant(changed)
         if not list(faults(changed)):
