@@ -3,6 +3,8 @@
 trains by torch alone, in one process with the joined batches, has in the end; or in the sentence that it names. cases.py has
 the command line."""
 
+import warnings
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -80,6 +82,59 @@ def gan():
     of_generator = dt.Optimizer(torch.optim.SGD(generator.parameters(), 0.05, momentum=0.5), generator, name="G")
     of_discriminator = dt.Optimizer(torch.optim.SGD(discriminator.parameters(), 0.05), discriminator, name="D")
     return train_gan(generator, discriminator, of_generator, of_discriminator)
+
+
+@case()
+def gan_ahead():
+    """Each net's gradients may leave in backward; the discriminator's come in the generator's step as well."""
+    generator, discriminator = gan_nets()
+    of_generator = dt.Optimizer(torch.optim.SGD(generator.parameters(), 0.05), generator, name="G", overlap=True)
+    of_discriminator = dt.Optimizer(torch.optim.SGD(discriminator.parameters(), 0.05), discriminator, name="D", overlap=True)
+    trained = train_gan(generator, discriminator, of_generator, of_discriminator)
+    assert of_generator.overlap == "yes", of_generator.overlap
+    return trained
+
+
+def train_penalty(model, job, step, **how):
+    """The gradient's own size is part of the loss, as in WGAN-GP."""
+    warnings.filterwarnings("ignore", "Using backward.. with create_graph=True")
+    loader = DataLoader(DATA, batch_sampler=job.batches(DATA, BATCH, **WHOLE))
+    for _ in job.epochs(2):
+        for x, y in loader:
+            x.requires_grad_()
+            out = model(x)
+            (slope,) = torch.autograd.grad(out.sum(), x, create_graph=True)
+            (F.mse_loss(out, y) + slope.square().sum(1).mean()).backward(**how)
+            step(len(x))
+    return model.state_dict()
+
+
+@case()
+def penalty():
+    model = net()
+    job = dt.Job(model, "sgd momentum=0.9", lr=0.1, overlap=True)
+    trained = train_penalty(model, job, job.step)
+    assert job.overlap == "yes", job.overlap
+    return trained
+
+
+@case()
+def penalty_with_a_graph():
+    model = net()
+    job = dt.Job(model, "sgd momentum=0.9", lr=0.1, overlap=True)
+    return train_penalty(model, job, job.step, create_graph=True)
+
+
+@case()
+def penalty_l2():
+    model = net()
+    optimizer = dt.Optimizer(torch.optim.SGD(model.parameters(), 0.1, momentum=0.9), model, overlap=True)
+
+    def step(samples):
+        optimizer.step(samples=samples)
+        optimizer.zero_grad()
+
+    return train_penalty(model, optimizer, step, create_graph=True)
 
 
 @case(r"InvalidUse: .*name=")

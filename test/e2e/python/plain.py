@@ -9,7 +9,7 @@ from dtkv.torch.sampler import Batches, Now
 
 
 class _Training:
-    is_lead, epoch, samplers = True, 0, ()
+    is_lead, epoch, samplers, overlap = True, 0, (), "yes"
 
     def epochs(self, count):
         for self.epoch in range(count):
@@ -54,13 +54,13 @@ class _Optimizer(_Training):
         return super().step(closure)
 
 
-def Optimizer(optimizer, model, name=None):  # noqa: N802
+def Optimizer(optimizer, model, name=None, overlap=None):  # noqa: N802
     optimizer.__class__ = type("Optimizer", (_Optimizer, optimizer.__class__), {})
     return optimizer
 
 
 class Job(_Training):
-    def __init__(self, model, optimizer, lr):
+    def __init__(self, model, optimizer, lr, overlap=None):
         options = {name: float(value) for name, value in (word.split("=") for word in optimizer.split()[1:])}
         self.optimizer = Optimizer(torch.optim.SGD(model.parameters(), lr, **options), model)
 
