@@ -1,4 +1,4 @@
-# timeout=700 cost=200 schedulers
+# timeout=700 cost=185 schedulers
 # --fleet kubernetes:dt-workers with a real API server and the shipped manifests, for a job in Python; pods are namespaces, each with
 # its own address, whose first process is the manifest's command. kubectl is the real one with the shipped service account's rights;
 # only `exec` enters the namespaces. scripts/kubernetes-api build makes the API server, once.
