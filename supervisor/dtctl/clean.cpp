@@ -15,7 +15,6 @@
 #include "io/within.h"
 #include "launcher/reach/host_ways.h"
 #include "supervisor/dtctl/commands.h"
-#include "supervisor/dtctl/exec_output.h"
 #include "supervisor/dtctl/hosts_choice.h"
 #include "supervisor/dtctl/job_standing.h"
 
