@@ -14,6 +14,8 @@
 namespace dt::supervisor {
 namespace {
 
+using enum Column;
+
 /// A value as text; "-" when there is none.
 std::string shown(const std::string& text) { return text.empty() ? "-" : text; }
 std::string shown(const io::MaybeCount& n) { return n ? fmt::format("{}", *n) : "-"; }
@@ -100,21 +102,12 @@ std::string values(const io::Status& status) {
 }
 
 std::string workers(const io::Status& status, Detail detail) {
-  FoldedTable table({{"WORKER", Column::kIds},
-                     {"RANK", Column::kIds},
-                     {"HOST", Column::kHosts},
-                     {"STATE", Column::kSame},
-                     {"EPOCH", Column::kSame},
-                     {"STEP", Column::kAmount},
-                     {"STEPS/S", Column::kAmount},
-                     {"SAMPLES/S", Column::kAmount},
-                     {"OWN/STEP", Column::kAmount},
-                     {"WAITS", Column::kAmount},
-                     {"RSS", Column::kAmount},
-                     {"OUTPUT", Column::kAmount},
-                     {"PID", Column::kOwn},
-                     {"WHY", Column::kSame}},
-                    detail.is_whole);
+  const std::vector<FoldedTable::Head> heads = {
+      {"WORKER", kIds},      {"RANK", kIds},     {"HOST", kHosts},     {"STATE", kSame},
+      {"EPOCH", kSame},      {"STEP", kAmount},  {"STEPS/S", kAmount}, {"SAMPLES/S", kAmount},
+      {"OWN/STEP", kAmount}, {"WAITS", kAmount}, {"RSS", kAmount},     {"OUTPUT", kAmount},
+      {"PID", kOwn},         {"WHY", kSame}};
+  FoldedTable table(heads, detail.is_whole);
   for (const io::WorkerStatus& w : status.workers) {
     const io::ProgressStatus progress = w.progress.value_or(io::ProgressStatus());
     table.add({{shown(w.id)},
@@ -141,12 +134,9 @@ std::string device_of(const io::ServerStatus& server) {
 }
 
 std::string servers(const io::Status& status, Detail detail) {
-  FoldedTable table({{"SERVER", Column::kIds},
-                     {"HOST", Column::kHosts},
-                     {"STATE", Column::kSame},
-                     {"ADDRESS", Column::kOwn},
-                     {"DEVICE", Column::kSame}},
-                    detail.is_whole);
+  FoldedTable table(
+      {{"SERVER", kIds}, {"HOST", kHosts}, {"STATE", kSame}, {"ADDRESS", kOwn}, {"DEVICE", kSame}},
+      detail.is_whole);
   for (const io::ServerStatus& s : status.servers)
     table.add({{shown(s.id)},
                {shown(s.host)},
@@ -158,14 +148,10 @@ std::string servers(const io::Status& status, Detail detail) {
 
 /// Hosts with trouble: cooling, given up, or with a reason.
 std::string troubled_hosts(const io::Status& status, Detail detail) {
-  FoldedTable table({{"HOST", Column::kHosts},
-                     {"WANTED", Column::kAmount},
-                     {"LINK", Column::kSame},
-                     {"ATTEMPTS", Column::kAmount},
-                     {"RESTARTS", Column::kAmount},
-                     {"NEXT TRY", Column::kAmount},
-                     {"WHY", Column::kSame}},
-                    detail.is_whole);
+  const std::vector<FoldedTable::Head> heads = {
+      {"HOST", kHosts},      {"WANTED", kAmount},   {"LINK", kSame}, {"ATTEMPTS", kAmount},
+      {"RESTARTS", kAmount}, {"NEXT TRY", kAmount}, {"WHY", kSame}};
+  FoldedTable table(heads, detail.is_whole);
   for (const io::HostStatus& h : status.hosts) {
     const bool suspect = h.life == "suspect" || h.life == "lost";
     if (!h.cooling_until_s && !h.given_up && !suspect && h.why.empty()) continue;
@@ -199,16 +185,11 @@ std::string joined(const auto& list, const char* between) {
 }
 
 std::string gpus(const io::Status& status, Detail detail) {
-  FoldedTable table({{"GPU", Column::kIds},
-                     {"HOST", Column::kHosts},
-                     {"NAME", Column::kSame},
-                     {"WORKERS", Column::kOwn},
-                     {"BUSY", Column::kAmount},
-                     {"MEMORY", Column::kAmount},
-                     {"TEMP", Column::kAmount},
-                     {"POWER", Column::kAmount},
-                     {"TROUBLE", Column::kSame}},
-                    detail.is_whole);
+  const std::vector<FoldedTable::Head> heads = {
+      {"GPU", kIds},     {"HOST", kHosts},   {"NAME", kSame},
+      {"WORKERS", kOwn}, {"BUSY", kAmount},  {"MEMORY", kAmount},
+      {"TEMP", kAmount}, {"POWER", kAmount}, {"TROUBLE", kSame}};
+  FoldedTable table(heads, detail.is_whole);
   for (const io::GpuStatus& g : status.gpus)
     table.add({{shown(g.index)},
                {shown(g.host)},
