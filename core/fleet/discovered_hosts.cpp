@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "core/base/words.h"
 #include "core/files/host_names.h"
 
 namespace dt {
@@ -13,14 +14,6 @@ using Text = std::string_view;
 
 constexpr std::uint32_t kLongestNotice_s = 366 * 24 * 3600;
 constexpr Text kLeaveWord = "leave=";
-constexpr Text kBlanks = " \t\r";
-
-Text take_word(Text& line) {
-  line.remove_prefix(std::min(line.find_first_not_of(kBlanks), line.size()));
-  const Text word = line.substr(0, line.find_first_of(kBlanks));
-  line.remove_prefix(word.size());
-  return word;
-}
 
 /// "gpu3:4"
 Result<Machine> parse_host(Text word) {
@@ -50,15 +43,15 @@ Result<std::vector<Machine>> parse_discovered(Text text, double now) {
   while (!text.empty()) {
     Text line = take_until(text, '\n');
     line = line.substr(0, line.find('#'));
-    const Text word = take_word(line);
+    const Text word = next_word(line);
     if (word.empty()) continue;
     auto machine = parse_host(word);
     if (!machine) return tl::unexpected(machine.error());
-    if (const Text more = take_word(line); !more.empty()) {
+    if (const Text more = next_word(line); !more.empty()) {
       const auto left = more.starts_with(kLeaveWord)
                             ? host_names::number(more.substr(kLeaveWord.size()), kLongestNotice_s)
                             : std::nullopt;
-      if (!left || !take_word(line).empty())
+      if (!left || !next_word(line).empty())
         return fail(ErrorKind::kProtocol, "behind {}: leave=SECONDS or nothing was expected",
                     machine->host);
       machine->state = MachineState::kEnding;
