@@ -178,51 +178,43 @@ void Judge::judge_volume(std::size_t i) {
   const HostFindings& host = all_.hosts[i];
   const VolumeFacts* said = facts(i, Row::kVolume, host.volume);
   if (said == nullptr) return;
+  const auto tell = [&](Mark mark, std::string_view what, std::string remedy) {
+    remark(i, Row::kVolume, mark, fmt::format("{}: {}", all_.folder, what), std::move(remedy));
+  };
   const Mark bad = all_.needs_volume ? Mark::kFail : Mark::kWarn;
-  const std::string& folder = all_.folder;
   switch (said->state) {
     case VolumeState::kGood:
       break;
     case VolumeState::kMissing:
-      return remark(i, Row::kVolume, bad,
-                    fmt::format("{}: not mounted: there is no such folder", folder),
-                    shared_remedy());
+      return tell(bad, "not mounted: there is no such folder", shared_remedy());
     case VolumeState::kOther:
       if (said->mount == all_.mount)
-        return remark(i, Row::kVolume, bad,
-                      fmt::format("{}: stale: what was written here is not seen after 5 s ({})",
-                                  folder, said->mount),
-                      "mount it with a shorter cache time (NFS: actimeo), or mount it again");
-      return remark(
-          i, Row::kVolume, bad,
-          fmt::format("{}: another folder: {} there, {} here", folder, said->mount, all_.mount),
-          shared_remedy());
+        return tell(
+            bad,
+            fmt::format("stale: what was written here is not seen after 5 s ({})", said->mount),
+            "mount it with a shorter cache time (NFS: actimeo), or mount it again");
+      return tell(bad, fmt::format("another folder: {} there, {} here", said->mount, all_.mount),
+                  shared_remedy());
     case VolumeState::kReadOnly:
-      return remark(i, Row::kVolume, bad, fmt::format("{}: read-only ({})", folder, said->mount),
-                    "mount it for writing, and export it so");
+      return tell(bad, fmt::format("read-only ({})", said->mount),
+                  "mount it for writing, and export it so");
     case VolumeState::kDenied:
-      return remark(i, Row::kVolume, bad,
-                    fmt::format("{}: this user may not write there: {}", folder, said->why),
-                    "use the same user id on all hosts; NFS: see root_squash");
+      return tell(bad, "this user may not write there: " + said->why,
+                  "use the same user id on all hosts; NFS: see root_squash");
     case VolumeState::kFailed:
-      return remark(i, Row::kVolume, bad, fmt::format("{}: {}", folder, said->why),
-                    "write a file there by hand on this host");
+      return tell(bad, said->why, "write a file there by hand on this host");
   }
   if (!host.unseen.empty())
-    return remark(
-        i, Row::kVolume, bad,
-        fmt::format("{}: what this host writes is not seen here: {}", folder, host.unseen),
-        "mount it with a shorter cache time (NFS: actimeo), or see where it is mounted");
+    return tell(bad, "what this host writes is not seen here: " + host.unseen,
+                "mount it with a shorter cache time (NFS: actimeo), or see where it is mounted");
   if (host.squashed_to)
-    remark(i, Row::kVolume, Mark::kWarn,
-           fmt::format("{}: files of this host belong to user {} (squashed)", folder,
-                       *host.squashed_to),
-           "export it with no_root_squash, or run as a user that all hosts have");
+    tell(Mark::kWarn,
+         fmt::format("files of this host belong to user {} (squashed)", *host.squashed_to),
+         "export it with no_root_squash, or run as a user that all hosts have");
   if (said->read_us > kStaleUs)
-    remark(i, Row::kVolume, Mark::kWarn,
-           fmt::format("{}: what was written here is seen after {:.1f} s only", folder,
-                       said->read_us / 1e6),
-           "mount it with a shorter cache time (NFS: actimeo)");
+    tell(Mark::kWarn,
+         fmt::format("what was written here is seen after {:.1f} s only", said->read_us / 1e6),
+         "mount it with a shorter cache time (NFS: actimeo)");
 }
 
 void Judge::judge_clock(std::size_t i) {
@@ -395,9 +387,8 @@ bool Verdict::has_failed(std::size_t host) const {
 }
 
 bool Verdict::has_failed() const {
-  for (std::size_t i = 0; i < marks.size(); ++i)
-    if (has_failed(i)) return true;
-  return false;
+  return std::ranges::any_of(
+      marks, [](const auto& row) { return std::ranges::count(row, Mark::kFail) > 0; });
 }
 
 bool Verdict::has_unreachable() const {
