@@ -7,44 +7,38 @@ namespace dt {
 
 std::vector<Note> change_notes(const Record& record) {
   std::vector<Note> notes;
-  const auto add = [&](const char* what, WorkerId worker, const LogLine& line, std::string text) {
+  const auto add = [&](const char* what, WorkerId worker, const LogLine& line,
+                       std::string_view is) {
+    std::string text = fmt::format("worker {} on {} is {}", worker, line.host, is);
     notes.push_back({Note::kCommit, what, std::move(text), worker, line.host, {}, line});
+  };
+  const auto added = [&](WorkerId worker, const LogLine& line, std::size_t rank, std::size_t of) {
+    add("worker_added", worker, line, fmt::format("a member, rank {} of {}", rank, of));
+  };
+  const auto removed = [&](WorkerId worker, const LogLine& line, std::string_view why) {
+    add("worker_removed", worker, line, fmt::format("no member any more ({})", why));
   };
   if (const auto* c = std::get_if<Committed>(&record); c && c->log.size() <= c->members.size()) {
     // Who joins comes last, in the order of the lines.
     std::size_t rank = c->members.size() - c->log.size();
     for (const LogLine& line : c->log) {
-      const WorkerId id = c->members[rank];
-      add("worker_added", id, line,
-          fmt::format("worker {} on {} is a member, rank {} of {}", id, line.host, rank,
-                      c->members.size()));
+      added(c->members[rank], line, rank, c->members.size());
       ++rank;
     }
   } else if (const auto* b = std::get_if<GroupBegan>(&record);
              b && b->log.size() == b->changed.size()) {
     for (std::size_t i = 0; i < b->log.size(); ++i) {
-      const LogLine& line = b->log[i];
       const WorkerId id = b->changed[i];
-      if (line.added)
-        add("worker_added", id, line,
-            fmt::format("worker {} on {} is a member, rank {} of {}", id, line.host,
-                        id.value - b->first.value, b->workers.size()));
+      if (b->log[i].added)
+        added(id, b->log[i], id.value - b->first.value, b->workers.size());
       else
-        add("worker_removed", id, line,
-            fmt::format("worker {} on {} is no member any more (the group began again without it)",
-                        id, line.host));
+        removed(id, b->log[i], "the group began again without it");
     }
   } else if (const auto* g = std::get_if<WorkerGone>(&record)) {
-    for (const LogLine& line : g->log)
-      add("worker_removed", g->worker, line,
-          fmt::format("worker {} on {} is no member any more ({})", g->worker, line.host,
-                      g->reason()));
+    for (const LogLine& line : g->log) removed(g->worker, line, g->reason());
   } else if (const auto* l = std::get_if<MemberLeft>(&record)) {
     for (const LogLine& line : l->log)
-      add("worker_removed", l->worker, line,
-          fmt::format(
-              "worker {} on {} is no member any more (exited: exit code 0 while others go on)",
-              l->worker, line.host));
+      removed(l->worker, line, "exited: exit code 0 while others go on");
   }
   return notes;
 }
