@@ -12,8 +12,6 @@ CheckpointPlace::CheckpointPlace(std::string file, std::string word, std::set<Ho
       hosts_(std::move(hosts)),
       is_local_(is_local) {}
 
-void CheckpointPlace::written(std::string why_not) { not_written_ = std::move(why_not); }
-
 std::optional<StartProcess> CheckpointPlace::ask(const Host& host, std::uint32_t id,
                                                  const std::vector<ProcessReport>& known) {
   if (is_local_ || hosts_.count(host) == 0 || not_written_ != "") return std::nullopt;
@@ -25,11 +23,8 @@ std::optional<StartProcess> CheckpointPlace::ask(const Host& host, std::uint32_t
   look.is_asked = true;
   look.is_due = false;
   look.text.clear();
-  StartProcess start;
-  start.process = {Role::kPrepare, id};
-  start.argv = {"/bin/cat", file_};
-  start.cwd = "/";
-  return start;
+  return StartProcess{
+      .process = {Role::kPrepare, id}, .argv = {"/bin/cat", file_}, .env = {}, .cwd = "/"};
 }
 
 std::vector<Host> CheckpointPlace::look_again() {

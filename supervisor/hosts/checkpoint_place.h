@@ -25,7 +25,7 @@ class CheckpointPlace {
   [[nodiscard]] const std::string& file() const { return file_; }
   [[nodiscard]] const std::string& word() const { return word_; }
   /// The file is there (an empty text), or why it could not be written.
-  void written(std::string why_not);
+  void written(std::string why_not) { not_written_ = std::move(why_not); }
   [[nodiscard]] bool is_written() const { return not_written_ == ""; }
   /// The process to start on this host to look for the file; its agent is attached and reports only
   /// `known`. nullopt if the host has answered, is answering, or is not asked. `id` becomes the

@@ -139,13 +139,12 @@ awaitable<void> PrepareRuns::wait_for(Host host, std::string mark) {
 }
 
 void PrepareRuns::start(const Host& host, ProcessId process) {
-  StartProcess start;
-  start.process = process;
-  start.argv = {"/bin/sh", "-c", context_.spec.prepare_data};
-  start.env = launcher::environment(context_.spec, process_facts(context_, links_, process, host));
-  start.cwd = context_.folder();
+  const auto facts = process_facts(context_, links_, process, host);
   output_.open(process, host);
-  links_.send(host, start);
+  links_.send(host, StartProcess{.process = process,
+                                 .argv = {"/bin/sh", "-c", context_.spec.prepare_data},
+                                 .env = launcher::environment(context_.spec, facts),
+                                 .cwd = context_.folder()});
   context_.note(Note::kInfo, "preparing", fmt::format("{}: prepare-data runs", host), host);
 }
 
