@@ -124,15 +124,15 @@ awaitable<void> FleetRequests::keep() {
     }
     if (is_last) break;
     if (io::steady_now() - begun > kMostDelay) delay = kFirstDelay;
-    trouble_ = why;
+    reported_.trouble = why;
     context_.note(Note::kFailure, "fleet_failed",
                   fmt::format("{}; it is started again in {:.0f} s", why, seconds(delay)));
     co_await looks_.after(looks_.number(), delay);
     delay = std::min(2 * delay, kMostDelay);
   }
   is_kept_ = false;
-  text_.clear();
-  trouble_.clear();
+  reported_.text.clear();
+  reported_.trouble.clear();
   over_.cancel();
 }
 
@@ -189,17 +189,16 @@ awaitable<std::string> FleetRequests::answer(ControlAsk ask) {
   if (ask.report) {
     const json report = json::parse(*ask.report, nullptr, false);
     if (report.is_object()) {
-      provider_ = report.value("provider", "");
-      text_ = report.value("text", "");
-      trouble_ = report.value("trouble", "");
+      reported_ = {report.value("provider", ""), report.value("text", ""),
+                   report.value("trouble", "")};
       asked_ = report.value("asked", std::uint64_t{0});
       if (resize_ && report.value("resized", std::int64_t{0}) == resize_->id) {
         const std::string error = report.value("resize_error", "");
         reply_resize(error.empty() ? dump({{"ok", true}, {"said", report.value("resize_said", "")}})
                                    : error_reply(error));
       }
-      is_guess_ = is_guess_ && text_.empty();
-      if (is_guess_) trouble_.clear();
+      is_guess_ = is_guess_ && reported_.text.empty();
+      if (is_guess_) reported_.trouble.clear();
       for (const json& news : report.value("news", json::array()))
         if (news.is_string()) context_.note(Note::kInfo, "fleet", news.get<std::string>());
     }
@@ -207,7 +206,7 @@ awaitable<std::string> FleetRequests::answer(ControlAsk ask) {
   const Duration wait =
       from_seconds(std::clamp(ask.deadline_s.value_or(0), 0.0, seconds(kLongestAnswer)));
   const std::uint64_t number = co_await looks_.after(ask.from, wait);
-  may_rest_ = is_slurm() && text_.empty() && trouble_.empty() && !lets_go_ &&
+  may_rest_ = is_slurm() && reported_.text.empty() && reported_.trouble.empty() && !lets_go_ &&
               io::steady_now() - grown_at_ > kUntilHolders;
   co_return wish(number);
 }
@@ -275,10 +274,9 @@ awaitable<void> FleetRequests::let_go() {
 }
 
 std::optional<io::FleetStatus> FleetRequests::status() const {
-  if (!is_slurm() && is_kept_ && text_.empty() && trouble_.empty())
-    return io::FleetStatus{context_.spec.fleet, "no list yet", ""};
-  if (text_.empty() && trouble_.empty()) return std::nullopt;
-  return io::FleetStatus{provider_, text_, trouble_};
+  if (!reported_.text.empty() || !reported_.trouble.empty()) return reported_;
+  if (is_slurm() || !is_kept_) return std::nullopt;
+  return io::FleetStatus{context_.spec.fleet, "no list yet", ""};
 }
 
 }  // namespace dt::supervisor

@@ -67,10 +67,8 @@ class FleetRequests {
   bool may_rest_ = false;        ///< dtfleet was allowed to end.
   bool is_guess_ = false;        ///< Nothing shows that the job has holders.
   Time grown_at_{};              ///< The last time dtfleet was asked for.
-  std::string provider_;         ///< dtfleet's last report: "Slurm".
+  io::FleetStatus reported_;     ///< By dtfleet the last time, or why it has failed.
   std::uint64_t asked_ = 0;      ///< And workers for whose hosts it waits.
-  std::string text_;             ///< And "2 asked for, 1 pending (Priority)".
-  std::string trouble_;          ///< What keeps it from its work.
   io::asio::steady_timer over_;  ///< Cancelled when keep() ends.
 };
 
