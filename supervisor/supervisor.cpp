@@ -390,21 +390,18 @@ class Loop final : public Supervisor {
   /// Notes when output waits too long for the shared volume, and when that is over.
   void look_at_output() {
     const VolumeClient::Waiting waiting = volume_.waiting();
-    switch (output_delay_.look(waiting.output_age)) {
-      case OutputDelay::News::kNone:
-        return;
-      case OutputDelay::News::kBegins:
-        return context_.note(
-            Note::kFailure, "output_delayed",
-            fmt::format("the shared volume is slow: {:.1f} MB of output for {} wait to be written, "
-                        "the oldest for {:.0f} s; who writes more waits, unless the "
-                        "volume takes nothing at all: then the oldest is dropped",
-                        static_cast<double>(waiting.output_bytes) / 1e6,
-                        count_text(waiting.appends, "file"), seconds(waiting.output_age)));
-      case OutputDelay::News::kOver:
-        return context_.note(Note::kInfo, "output_caught_up",
-                             "output is written to the shared volume without delay again");
-    }
+    const OutputDelay::News news = output_delay_.look(waiting.output_age);
+    if (news == OutputDelay::News::kBegins)
+      context_.note(
+          Note::kFailure, "output_delayed",
+          fmt::format("the shared volume is slow: {:.1f} MB of output for {} wait to be written, "
+                      "the oldest for {:.0f} s; who writes more waits, unless the volume takes "
+                      "nothing at all: then the oldest is dropped",
+                      static_cast<double>(waiting.output_bytes) / 1e6,
+                      count_text(waiting.appends, "file"), seconds(waiting.output_age)));
+    if (news == OutputDelay::News::kOver)
+      context_.note(Note::kInfo, "output_caught_up",
+                    "output is written to the shared volume without delay again");
   }
 
   void act(const ReleaseHost& e) {

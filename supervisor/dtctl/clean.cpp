@@ -177,9 +177,7 @@ Result<void> end_supervisor(const JobHere& job) {
   auto stopped = io::asio::co_spawn(
       context, io::within(kStop, stop_by_force(job.socket), "its end"), io::asio::use_future);
   context.run();
-  auto result = stopped.get();
-  if (!result) return tl::unexpected(result.error().at("job " + job.name));
-  return {};
+  return stopped.get().map_error([&job](const Error& e) { return e.at("job " + job.name); });
 }
 
 /// Why a job that lives is not cleaned; with --force it is stopped.
