@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "core/base/lookup.h"
 #include "core/base/quantity.h"
 #include "core/job/boundary.h"
 #include "core/job/checkpoints.h"
@@ -128,10 +127,6 @@ std::optional<double> JobFigures::boundary_age_s(Time now) const {
 std::optional<double> JobFigures::checkpoint_age_s(Time now) const {
   if (!checkpoint_at_) return std::nullopt;
   return seconds(now - *checkpoint_at_);
-}
-
-JobFigures::Process JobFigures::of(ProcessId process) const {
-  return value_in(processes_, process).seen;
 }
 
 std::string JobFigures::line(const Job& job, Time now, double uptime_s) const {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/base/id.h"
+#include "core/base/lookup.h"
 #include "core/base/time.h"
 #include "core/job/events.h"
 #include "core/protocol/control_messages.h"
@@ -60,7 +61,7 @@ class JobFigures {
     std::optional<std::uint64_t> resident;  ///< Its memory, in bytes.
     std::optional<Figures> figures;         ///< The latest of a worker.
   };
-  [[nodiscard]] Process of(ProcessId process) const;
+  [[nodiscard]] Process of(ProcessId process) const { return value_in(processes_, process).seen; }
   /// Of the last 10 s; nullopt: no figures came in them.
   [[nodiscard]] std::optional<double> samples_per_s(ProcessId process, Time now) const;
 

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/base/lookup.h"
-
 namespace dt::supervisor {
 namespace {
 
@@ -91,7 +89,5 @@ void Pace::judge() {
   const Slowest found{late->first, shares_.at(late->first).own, median(std::move(others))};
   if (seconds(found.own) >= kMuch * seconds(found.others)) slowest_ = found;
 }
-
-const Pace::Share* Pace::of(WorkerId worker) const { return find_in(shares_, worker); }
 
 }  // namespace dt::supervisor

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/base/id.h"
+#include "core/base/lookup.h"
 #include "core/base/time.h"
 #include "core/protocol/control_messages.h"
 
@@ -39,7 +40,7 @@ class Pace {
   bool tick(const std::vector<WorkerId>& members, Time now);
 
   /// Null: not known.
-  [[nodiscard]] const Share* of(WorkerId worker) const;
+  [[nodiscard]] const Share* of(WorkerId worker) const { return find_in(shares_, worker); }
   /// The one that the others wait for; nothing: they are about equal.
   [[nodiscard]] const std::optional<Slowest>& slowest() const { return slowest_; }
   /// The share of all members' time that is their own work; nothing: not known.

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "core/job/job.h"
-#include "io/task_group.h"
 #include "launcher/backend/backend.h"
 #include "supervisor/hosts/process_facts.h"
 #include "supervisor/volume/output.h"
@@ -26,10 +25,6 @@ void JobHosts::carry_out(const ReleaseHost& e) {
   links_.release(e.host);
   prepares_.forget(e.host);
 }
-
-void JobHosts::carry_out(const Prepare& e) { context_.tasks.spawn(prepares_.run(e.host)); }
-
-void JobHosts::carry_out(const SealCheckpoint& e) { context_.tasks.spawn(checkpoints_.seal(e)); }
 
 void JobHosts::carry_out(const StartWorker& e) {
   const io::JobSpec& spec = context_.spec;

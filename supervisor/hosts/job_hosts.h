@@ -7,6 +7,7 @@
 #include <map>
 
 #include "core/job/events.h"
+#include "io/task_group.h"
 #include "launcher/environment.h"
 #include "supervisor/control/job_status.h"
 #include "supervisor/hosts/checkpoint_keeper.h"
@@ -25,8 +26,8 @@ class JobHosts {
 
   void carry_out(const Attach& e) { links_.attach(e.host, e.start); }
   void carry_out(const ReleaseHost& e);
-  void carry_out(const Prepare& e);
-  void carry_out(const SealCheckpoint& e);
+  void carry_out(const Prepare& e) { context_.tasks.spawn(prepares_.run(e.host)); }
+  void carry_out(const SealCheckpoint& e) { context_.tasks.spawn(checkpoints_.seal(e)); }
   void carry_out(const StartWorker& e);
   void carry_out(const StartServer& e);
   void carry_out(const Stop& e) {

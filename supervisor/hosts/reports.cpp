@@ -9,8 +9,6 @@
 #include "supervisor/control/job_figures.h"
 #include "supervisor/files/error_file.h"
 #include "supervisor/hosts/checkpoint_keeper.h"
-#include "supervisor/hosts/prepare_runs.h"
-#include "supervisor/volume/output.h"
 
 namespace dt::supervisor {
 
@@ -69,12 +67,6 @@ void AgentReports::frame(const Host& host, const wire::Frame& frame) {
       host, host, frame);
 }
 
-void AgentReports::link_begins(const Host& host) { output_.link_begins(host); }
-
-void AgentReports::on(const Host&, const OutputEnded& m) { output_.close(m.process); }
-
-void AgentReports::agent_gone(const Host& host) { prepares_.forget(host); }
-
 void AgentReports::on(const Host&, const ProcessStarted& m) {
   processes_[m.process].pid = m.pid;
   if (m.process.role == Role::kWorker) context_.post(WorkerStarted{WorkerId(m.process.id)});
@@ -89,8 +81,6 @@ void AgentReports::on(const Host& host, const dt::Output& m) {
   figures_.output(m.process, io::steady_now());
   output_.write(host, m);
 }
-
-void AgentReports::on(const Host& host, const FolderChecked& m) { links_.folder_checked(host, m); }
 
 void AgentReports::on(const Host& host, const dt::Notice& m) {
   const Duration left = std::chrono::milliseconds(m.deadline_ms);

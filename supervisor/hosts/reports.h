@@ -10,12 +10,12 @@
 #include "supervisor/context/supervisor_context.h"
 #include "supervisor/control/job_status.h"
 #include "supervisor/hosts/links.h"
+#include "supervisor/hosts/prepare_runs.h"
+#include "supervisor/volume/output.h"
 
 namespace dt::supervisor {
 
 class CheckpointKeeper;
-class PrepareRuns;
-class ProcessOutput;
 class JobFigures;
 
 /// One thread. Everything given outlives it.
@@ -33,8 +33,8 @@ class AgentReports final : public LinkListener {
   void admitted(const Host& host, const AgentState& state) override;
   void attached(const Host& host, const AgentState& state) override;
   void frame(const Host& host, const wire::Frame& frame) override;
-  void link_begins(const Host& host) override;
-  void agent_gone(const Host& host) override;
+  void link_begins(const Host& host) override { output_.link_begins(host); }
+  void agent_gone(const Host& host) override { prepares_.forget(host); }
 
   /// The process's end is journalled.
   void forget(ProcessId process) { processes_.erase(process); }
@@ -49,9 +49,9 @@ class AgentReports final : public LinkListener {
   void on(const Host&, const ProcessExited& m) {
     ended(m.process, m.status, "", false, m.has_output);
   }
-  void on(const Host&, const OutputEnded& m);
+  void on(const Host&, const OutputEnded& m) { output_.close(m.process); }
   void on(const Host& host, const dt::Output& m);
-  void on(const Host& host, const FolderChecked& m);
+  void on(const Host& host, const FolderChecked& m) { links_.folder_checked(host, m); }
   void on(const Host& host, const dt::Notice& m);
   void on(const Host& host, const Usage& m);
   void on(const Host&, const ProcessState& m) {

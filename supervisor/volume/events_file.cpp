@@ -1,6 +1,5 @@
 #include "supervisor/volume/events_file.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace dt::supervisor {
@@ -94,10 +93,6 @@ awaitable<Result<void>> EventFiles::show(std::optional<std::string> text) {
 
 void EventFiles::add(std::string_view line) {
   for (EventsFile& file : files_) file.add(line);
-}
-
-bool EventFiles::is_written() const {
-  return std::ranges::all_of(files_, [](const EventsFile& file) { return file.is_written(); });
 }
 
 awaitable<bool> EventFiles::finish(Duration limit) {

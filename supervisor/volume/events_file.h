@@ -1,6 +1,7 @@
 /// events.jsonl on the shared volume: every line once and in order, however long the volume stalls.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -62,7 +63,9 @@ class EventFiles {
   void add(std::string_view line);
   /// The files whose run() must be running. Valid after open().
   [[nodiscard]] std::list<EventsFile>& files() { return files_; }
-  [[nodiscard]] bool is_written() const;
+  [[nodiscard]] bool is_written() const {
+    return std::ranges::all_of(files_, &EventsFile::is_written);
+  }
   /// Waits until everything is written, at most `limit`; false if it is not.
   io::awaitable<bool> finish(Duration limit);
   [[nodiscard]] const std::string& path() const { return path_; }
