@@ -26,7 +26,9 @@ std::string in_text(Duration left) { return fmt::format("in {}", duration_text(s
 
 void Notices::given(const NoticeGiven& e) {
   if (e.host && !objection(*e.host).empty()) return;
-  const std::optional<Host> host = subject(e.host, e.left.has_value());
+  // Without a deadline it is the workers that are to leave, and the machine stays.
+  const bool is_masters = e.host && e.host == job_.options.master && e.left;
+  const std::optional<Host> host = is_masters ? std::nullopt : e.host;
   const Duration in_time = std::max(Duration{}, e.left.value_or(Duration{}));
   const NoticeTaken r{
       host, e.left ? job_.wall_ns() + in_time.count() : kNoDeadline,
@@ -268,12 +270,6 @@ std::string Notices::objection(const Host& host) const {
       find(host))
     return "";
   return fmt::format("{} has no worker and no server of this job", host);
-}
-
-std::optional<Host> Notices::subject(const std::optional<Host>& host, bool has_deadline) const {
-  // Without a deadline it is the workers that are to leave, and the machine stays.
-  const bool is_masters = host && host == job_.options.master && has_deadline;
-  return is_masters ? std::nullopt : host;
 }
 
 std::string Notices::cancel_objection(const std::optional<Host>& given) const {

@@ -87,9 +87,6 @@ class Notices {
 
  private:
   [[nodiscard]] const Notice* find(const std::optional<Host>& host) const;
-  /// What a notice of this host is about: nothing, which stands for all, if it is the master's.
-  [[nodiscard]] std::optional<Host> subject(const std::optional<Host>& host,
-                                            bool has_deadline) const;
   template <class F>
   void each(F f) {
     for (auto& [host, notice] : of_hosts_) f(notice);
