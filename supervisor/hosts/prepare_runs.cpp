@@ -72,15 +72,10 @@ awaitable<void> PrepareRuns::run(Host host) {
   run.host = host;
   run.ended = std::make_unique<io::asio::steady_timer>(context_.executor,
                                                        io::asio::steady_timer::time_point::max());
-  if (!co_await enter(id)) {
-    runs_.erase(id);
-    co_return;
-  }
-  if (!spec.prepare_data.empty()) {
-    co_await prepare(id, mark);
-    co_return;
-  }
+  const bool has_passed = co_await enter(id);
+  if (has_passed && !spec.prepare_data.empty()) co_return co_await prepare(id, mark);
   runs_.erase(id);
+  if (!has_passed) co_return;
   if (spec.require_prepared)
     co_await wait_for(std::move(host), mark);
   else

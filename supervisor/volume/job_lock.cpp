@@ -1,6 +1,7 @@
 #include "supervisor/volume/job_lock.h"
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "io/job/spec.h"
 #include "supervisor/volume/volume_client.h"
@@ -145,16 +146,11 @@ awaitable<Result<std::optional<std::string>>> set_old_files_aside(VolumeClient& 
     // The old job's events are there already: here is a link to them, or a copy.
     auto again = co_await volume.exists(to);
     if (!again) co_return tl::unexpected(again.error());
-    if (*again) {
-      auto removed = co_await volume.remove(from);
-      if (!removed) co_return tl::unexpected(removed.error());
-      continue;
-    }
-    auto made = co_await volume.make_dirs(folder);
-    if (!made) co_return tl::unexpected(made.error());
-    auto moved = co_await volume.rename(from, to);
-    if (!moved) co_return tl::unexpected(moved.error());
-    if (name == "host_worker") host_worker = to;
+    auto first = *again ? volume.remove(from) : volume.make_dirs(folder);
+    auto done = co_await std::move(first);
+    if (done && !*again) done = co_await volume.rename(from, to);
+    if (!done) co_return tl::unexpected(done.error());
+    if (!*again && name == "host_worker") host_worker = to;
   }
   co_return host_worker;
 }

@@ -87,14 +87,12 @@ OutputQueue::Append OutputQueue::take(const std::string& path) {
 }
 
 std::optional<Time> OutputQueue::oldest() const {
-  if (appends_.empty()) return std::nullopt;
-  return appends_.front().since;
+  return appends_.empty() ? std::nullopt : std::optional(appends_.front().since);
 }
 
 std::optional<Time> OutputQueue::oldest(const std::string& path) const {
   const auto* of_file = find_in(files_, path);
-  if (!of_file) return std::nullopt;
-  return of_file->front()->since;
+  return of_file ? std::optional(of_file->front()->since) : std::nullopt;
 }
 
 }  // namespace dt::supervisor

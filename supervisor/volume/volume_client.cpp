@@ -96,13 +96,11 @@ awaitable<void> VolumeClient::run() {
       co_await wake_.async_wait(tok);
       continue;
     }
-    if (!helper_) {
-      if (auto started = start_helper(); !started) {
-        const auto first = current_ ? current_ : requests_.empty() ? nullptr : requests_.front();
-        if (first && first->awaited) finish(*first, tl::unexpected(started.error()));
-        co_await pause(1s);
-        continue;
-      }
+    if (const auto started = helper_ ? Result<void>() : start_helper(); !started) {
+      const auto first = current_ ? current_ : requests_.empty() ? nullptr : requests_.front();
+      if (first && first->awaited) finish(*first, tl::unexpected(started.error()));
+      co_await pause(1s);
+      continue;
     }
     if (!current_) current_ = next();
     co_await work();
