@@ -2,7 +2,6 @@
 
 #include "io/job/spec.h"
 #include "supervisor/dtctl/file_tail.h"
-#include "supervisor/dtctl/find_job.h"
 #include "supervisor/dtctl/job_standing.h"
 
 namespace dt::supervisor::ctl {

@@ -14,7 +14,7 @@
 #include "io/read_file.h"
 #include "supervisor/dtctl/commands.h"
 #include "supervisor/dtctl/file_tail.h"
-#include "supervisor/dtctl/find_job.h"
+#include "supervisor/dtctl/job_standing.h"
 
 namespace dt::supervisor::ctl {
 

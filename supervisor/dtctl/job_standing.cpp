@@ -2,11 +2,14 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
 #include <set>
 
+#include "io/job/job_owner.h"
 #include "io/job/lock_holder.h"
 #include "io/job/master_folders.h"
 #include "io/job/spec.h"
@@ -17,6 +20,11 @@ namespace dt::supervisor {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// Where this machine as the job's master has its state, if it is the master.
+std::vector<std::string> state_dirs_of(const std::string& job) {
+  return {io::default_state_dir(job), io::shared_state_home() + "/" + job};
+}
 
 /// Locks a job's file against everyone. False: somebody holds it, or that is not known.
 bool hold(const std::string& path, std::vector<io::Fd>& held) {
@@ -37,11 +45,23 @@ bool is_taken_over(const std::string& job_dir, const std::string& job) {
   return holder->job == job && !io::is_stale(*holder, io::this_process(job));
 }
 
-}  // namespace
-
-std::vector<std::string> state_dirs_of(const std::string& job) {
-  return {io::default_state_dir(job), io::shared_state_home() + "/" + job};
+std::optional<io::JobPointer> job_that_runs_here(const std::string& job_dir) {
+  for (const std::string& name : jobs_here()) {
+    for (const std::string& state_dir : state_dirs_of(name)) {
+      const auto spec = io::read_spec(state_dir + "/spec.json");
+      if (!spec || spec->job_dir != job_dir || !io::somebody_listens(spec->socket).value_or(false))
+        continue;
+      io::JobPointer job;
+      job.job = name;
+      job.socket = spec->socket;
+      job.state_dir = state_dir;
+      return job;
+    }
+  }
+  return std::nullopt;
 }
+
+}  // namespace
 
 JobHere look_at_job(const std::string& name) {
   JobHere job;
@@ -73,6 +93,35 @@ std::vector<std::string> jobs_here() {
         jobs.insert(job);
   }
   return {jobs.begin(), jobs.end()};
+}
+
+Result<io::JobPointer> read_pointer(io::VolumeQuestion& volume, Duration patience) {
+  if (auto there = volume.answers(patience); !there) return tl::unexpected(there.error());
+  return io::read_job_pointer(volume.path());
+}
+
+Result<io::JobPointer> find_job(io::VolumeQuestion& volume, Duration patience) {
+  auto pointer = read_pointer(volume, patience);
+  if (pointer || pointer.error().kind != ErrorKind::kTimeout) return pointer;
+  if (auto job = job_that_runs_here(volume.path())) return std::move(*job);
+  return pointer;
+}
+
+std::optional<std::string> other_owner(const std::string& job_dir) {
+  struct stat st {};
+  if (::geteuid() == 0 || ::stat(io::pointer_file(job_dir).c_str(), &st) != 0 ||
+      st.st_uid == ::geteuid())
+    return std::nullopt;
+  return io::user_name(st.st_uid);
+}
+
+std::optional<Error> not_ours(const std::string& job_dir, const io::JobPointer& job) {
+  const auto owner = other_owner(job_dir);
+  if (!owner || job.ended) return std::nullopt;
+  return Error{ErrorKind::kDenied,
+               fmt::format("job {} in {} belongs to {}, who alone can look at it and steer it; its "
+                           "files are there for all: dtctl events, dtctl logs",
+                           job.job, job_dir, *owner)};
 }
 
 }  // namespace dt::supervisor

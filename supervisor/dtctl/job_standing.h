@@ -1,10 +1,16 @@
-/// Whether a job of this user can be alive, as far as this machine knows.
+/// The job of a folder, also while the shared volume stalls: that is when people ask. Whether a job
+/// of this user can be alive, as far as this machine knows.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "core/base/result.h"
+#include "core/base/time.h"
 #include "io/fd.h"
+#include "io/job/job_pointer.h"
+#include "io/volume_answers.h"
 
 namespace dt::supervisor {
 
@@ -24,10 +30,25 @@ struct JobHere {
 /// Does not wait, except for the volume of the job's folder.
 [[nodiscard]] JobHere look_at_job(const std::string& name);
 
-/// Where this machine as the job's master has its state, if it is the master.
-[[nodiscard]] std::vector<std::string> state_dirs_of(const std::string& job);
-
 /// The names of all jobs that have files on this machine as a master.
 [[nodiscard]] std::vector<std::string> jobs_here();
+
+/// How long a person waits for the volume's answer.
+inline constexpr Duration kVolumePatience = std::chrono::seconds(5);
+
+/// The pointer of the job folder of which `volume` asks; kTimeout while the volume stalls.
+[[nodiscard]] Result<io::JobPointer> read_pointer(io::VolumeQuestion& volume,
+                                                  Duration patience = kVolumePatience);
+
+/// The same; while the volume stalls, the folder's job whose supervisor listens on this machine:
+/// its name, socket and state folder alone are known then.
+[[nodiscard]] Result<io::JobPointer> find_job(io::VolumeQuestion& volume,
+                                              Duration patience = kVolumePatience);
+
+/// The refusal, where another user's job runs.
+std::optional<Error> not_ours(const std::string& job_dir, const io::JobPointer& job);
+
+/// The name of the job's user, if it is another one; root may look at any job.
+std::optional<std::string> other_owner(const std::string& job_dir);
 
 }  // namespace dt::supervisor

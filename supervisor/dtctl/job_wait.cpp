@@ -8,7 +8,7 @@
 #include "io/within.h"
 #include "supervisor/dtctl/commands.h"
 #include "supervisor/dtctl/condition.h"
-#include "supervisor/dtctl/find_job.h"
+#include "supervisor/dtctl/job_standing.h"
 
 namespace dt::supervisor::ctl {
 namespace {

@@ -13,8 +13,8 @@
 #include "io/job/status_fields.h"
 #include "io/spelling.h"
 #include "supervisor/dtctl/commands.h"
-#include "supervisor/dtctl/find_job.h"
 #include "supervisor/dtctl/hosts_choice.h"
+#include "supervisor/dtctl/job_standing.h"
 
 namespace dt::supervisor::ctl {
 namespace {

@@ -8,7 +8,7 @@
 #include "supervisor/dtctl/commands.h"
 #include "supervisor/dtctl/connection.h"
 #include "supervisor/dtctl/file_tail.h"
-#include "supervisor/dtctl/find_job.h"
+#include "supervisor/dtctl/job_standing.h"
 #include "supervisor/dtctl/metrics_text.h"
 #include "supervisor/dtctl/status_text.h"
 #include "supervisor/dtctl/why_text.h"

@@ -14,7 +14,7 @@
 #include "launcher/supervisor_process.h"
 #include "supervisor/dtctl/commands.h"
 #include "supervisor/dtctl/connection.h"
-#include "supervisor/dtctl/find_job.h"
+#include "supervisor/dtctl/job_standing.h"
 
 namespace dt::supervisor::ctl {
 
