@@ -344,12 +344,10 @@ std::vector<NodeFacts> parse_nodes(std::string_view scontrol) {
     Text rest = line.substr(0, reason);
     while (!rest.empty()) {
       const Text word = take_until(rest, ' ');
-      const auto value = [&word](Text name) {
-        return word.starts_with(name) ? std::optional(word.substr(name.size())) : std::nullopt;
-      };
-      if (const auto name = value("NodeName=")) node.name = *name;
-      if (const auto address = value("NodeAddr=")) node.address = *address;
-      if (const auto state = value("State=")) node.state = *state;
+      for (const auto& [key, to] :
+           {std::pair(Text("NodeName="), &node.name), std::pair(Text("NodeAddr="), &node.address),
+            std::pair(Text("State="), &node.state)})
+        if (word.starts_with(key)) *to = word.substr(key.size());
     }
     if (!node.name.empty()) nodes.push_back(std::move(node));
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "core/files/host_names.h"
@@ -150,33 +151,25 @@ Result<std::vector<std::string>> rsh_words(std::string_view text) {
                   "--rsh 'docker exec -i {{host}} {{command}}'",
                   text, part);
   std::vector<std::string> words;
-  std::string word;
-  bool has_word = false;
+  std::optional<std::string> word;
   char quote = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     const bool escapes = c == '\\' && quote != '\'' && i + 1 < text.size();
-    if (escapes) {
-      word += text[++i];
-      has_word = true;
-    } else if (quote != 0) {
-      if (c == quote)
-        quote = 0;
-      else
-        word += c;
-    } else if (c == '\'' || c == '"') {
-      quote = c;
-      has_word = true;
-    } else if (!is_space(c)) {
-      word += c;
-      has_word = true;
-    } else if (has_word) {
-      words.push_back(std::exchange(word, {}));
-      has_word = false;
+    if (quote == 0 && is_space(c)) {
+      if (word) words.push_back(*std::exchange(word, std::nullopt));
+      continue;
     }
+    if (!word) word.emplace();
+    if (escapes)
+      *word += text[++i];
+    else if (quote != 0 ? c == quote : c == '\'' || c == '"')
+      quote = quote != 0 ? '\0' : c;
+    else
+      *word += c;
   }
   if (quote != 0) return fail(ErrorKind::kInvalid, "--rsh '{}': a {} has no end", text, quote);
-  if (has_word) words.push_back(word);
+  if (word) words.push_back(std::move(*word));
   return words;
 }
 
