@@ -69,9 +69,8 @@ class Condition::Reader {
   explicit Reader(std::string_view text) : rest_(trimmed(text)) { out_.text_ = rest_; }
 
   Result<Condition> read() {
-    auto done = rest_.starts_with('.') ? path() : words();
-    if (!done) return tl::unexpected(Error{ErrorKind::kInvalid, std::move(done.error().message)});
-    return std::move(out_);
+    const auto done = rest_.starts_with('.') ? path() : words();
+    return done.map([this] { return std::move(out_); });
   }
 
  private:

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/use_future.hpp>
 #include <cstdio>
@@ -110,26 +111,20 @@ void print(std::FILE* file, const std::string& text) {
 class Lines final : public ExecOutput {
  public:
   void take(const Host& host, bool is_stderr, std::string_view bytes) override {
-    print(is_stderr ? stderr : stdout, of(host, is_stderr).feed(bytes));
+    print(is_stderr ? stderr : stdout, of(host)[is_stderr].feed(bytes));
   }
   void end(const Host& host, const launcher::HostEnd&) override {
-    print(stdout, of(host, false).finish());
-    print(stderr, of(host, true).finish());
+    print(stdout, of(host)[0].finish());
+    print(stderr, of(host)[1].finish());
     streams_.erase(host);
   }
 
  private:
-  struct Streams {
-    io::LinePrefixer out;
-    io::LinePrefixer err;
-  };
-  io::LinePrefixer& of(const Host& host, bool is_stderr) {
-    auto at = streams_.find(host);
-    if (at == streams_.end()) {
-      const io::LinePrefixer lines(fmt::format("[{}] ", host));
-      at = streams_.emplace(host, Streams{lines, lines}).first;
-    }
-    return is_stderr ? at->second.err : at->second.out;
+  using Streams = std::array<io::LinePrefixer, 2>;  ///< stdout, stderr.
+  Streams& of(const Host& host) {
+    if (const auto at = streams_.find(host); at != streams_.end()) return at->second;
+    const io::LinePrefixer lines(fmt::format("[{}] ", host));
+    return streams_.emplace(host, Streams{lines, lines}).first->second;
   }
   std::map<Host, Streams> streams_;
 };
@@ -196,16 +191,15 @@ class Folded final : public ExecOutput {
 class Json final : public ExecOutput {
  public:
   void take(const Host& host, bool is_stderr, std::string_view bytes) override {
-    Streams& streams = running_[host];
-    (is_stderr ? streams.err : streams.out).add(bytes);
+    running_[host][is_stderr].add(bytes);
   }
   void end(const Host& host, const launcher::HostEnd& how) override {
     nlohmann::ordered_json line{{"host", to_string(host)}};
     if (how.exit_code) line["exit_code"] = *how.exit_code;
     if (!how.why.empty()) line["error"] = how.why;
     if (how.is_late) line["late"] = true;
-    line["stdout"] = running_[host].out.text();
-    line["stderr"] = running_[host].err.text();
+    line["stdout"] = running_[host][0].text();
+    line["stderr"] = running_[host][1].text();
     running_.erase(host);
     // Other characters than ASCII as escapes: no terminal obeys them.
     print(stdout,
@@ -213,11 +207,7 @@ class Json final : public ExecOutput {
   }
 
  private:
-  struct Streams {
-    Kept out;
-    Kept err;
-  };
-  std::map<Host, Streams> running_;
+  std::map<Host, std::array<Kept, 2>> running_;  ///< stdout, stderr.
 };
 
 std::unique_ptr<ExecOutput> make_output(const ExecOptions& options) {
