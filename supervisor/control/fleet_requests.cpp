@@ -185,22 +185,27 @@ void FleetRequests::reply_resize(std::string reply) {
   replies_.note();
 }
 
+void FleetRequests::take(const json& report) {
+  reported_ = {report.value("provider", ""), report.value("text", ""), report.value("trouble", "")};
+  asked_ = report.value("asked", std::uint64_t{0});
+  if (resize_ && report.value("resized", std::int64_t{0}) == resize_->id) {
+    const std::string error = report.value("resize_error", "");
+    reply_resize(error.empty() ? dump({{"ok", true}, {"said", report.value("resize_said", "")}})
+                               : error_reply(error));
+  }
+  is_guess_ = is_guess_ && reported_.text.empty();
+  if (is_guess_) reported_.trouble.clear();
+  for (const json& news : report.value("news", json::array()))
+    if (news.is_string()) context_.note(Note::kInfo, "fleet", news.get<std::string>());
+}
+
 awaitable<std::string> FleetRequests::answer(ControlAsk ask) {
   if (ask.report) {
     const json report = json::parse(*ask.report, nullptr, false);
-    if (report.is_object()) {
-      reported_ = {report.value("provider", ""), report.value("text", ""),
-                   report.value("trouble", "")};
-      asked_ = report.value("asked", std::uint64_t{0});
-      if (resize_ && report.value("resized", std::int64_t{0}) == resize_->id) {
-        const std::string error = report.value("resize_error", "");
-        reply_resize(error.empty() ? dump({{"ok", true}, {"said", report.value("resize_said", "")}})
-                                   : error_reply(error));
-      }
-      is_guess_ = is_guess_ && reported_.text.empty();
-      if (is_guess_) reported_.trouble.clear();
-      for (const json& news : report.value("news", json::array()))
-        if (news.is_string()) context_.note(Note::kInfo, "fleet", news.get<std::string>());
+    try {
+      if (report.is_object()) take(report);
+    } catch (const json::exception& e) {
+      co_return error_reply(fmt::format("the fleet's report cannot be read: {}", e.what()));
     }
   }
   const Duration wait =

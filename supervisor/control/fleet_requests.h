@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
@@ -41,6 +42,8 @@ class FleetRequests {
   [[nodiscard]] std::optional<io::FleetStatus> status() const;
 
  private:
+  /// Throws json::exception: a part of dtfleet's report has another type.
+  void take(const nlohmann::json& report);
   [[nodiscard]] bool is_slurm() const {
     return context_.spec.fleet.empty() || context_.spec.fleet == "slurm";
   }

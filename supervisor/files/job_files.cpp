@@ -51,8 +51,7 @@ Result<std::string> job_secret(const std::string& path) {
   const std::string hex = fmt::format("{:02x}", fmt::join(raw, ""));
   const io::Fd fd(
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!fd || ::write(fd.get(), hex.data(), hex.size()) != static_cast<ssize_t>(hex.size()) ||
-      ::fsync(fd.get()) != 0)
+  if (!fd || !io::write_all(fd.get(), hex) || ::fsync(fd.get()) != 0)
     return tl::unexpected(errno_error(errno, "write " + path));
   return hex;
 }

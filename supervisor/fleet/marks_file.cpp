@@ -153,8 +153,7 @@ Result<void> MarksFile::save() const {
   const io::Fd file(
       ::open(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644));
   if (!file) return tl::unexpected(errno_error(errno, "open " + next));
-  const auto written = ::write(file.get(), text.data(), text.size());
-  if (written != static_cast<ssize_t>(text.size()) || ::fsync(file.get()) != 0 ||
+  if (!io::write_all(file.get(), text) || ::fsync(file.get()) != 0 ||
       ::rename(next.c_str(), path_.c_str()) != 0)
     return tl::unexpected(errno_error(errno, "write " + path_));
   return {};

@@ -138,6 +138,19 @@ TEST_CASE("supervisor: a request nested deeply is answered") {
   CHECK(reply.find("\"events\"") != std::string::npos);
 }
 
+TEST_CASE("supervisor: a fleet's report that cannot be read is refused, and the job goes on") {
+  Supervised job;
+  job.start();
+  job.told(0, StartProcess::kType);
+  for (const char* report : {R"({\"provider\":1})", R"({\"text\":null})", R"({\"asked\":\"x\"})",
+                             R"({\"trouble\":[[[]]]})"}) {
+    const std::string reply =
+        job.wait(job.ask(fmt::format(R"({{"op":"fleet","report":"{}"}})", report)));
+    CHECK(reply.find("the fleet's report cannot be read") != std::string::npos);
+  }
+  CHECK(job.wait(job.ask(R"({"op":"status"})")).find(R"("state")") != std::string::npos);
+}
+
 TEST_CASE("supervisor: one request does not ask for more workers than host_worker may have") {
   Supervised job;
   job.start();

@@ -196,8 +196,7 @@ Result<void> KnownHosts::add(std::string_view name, std::uint16_t port, const Ho
   const bool cut =
       before.st_size > 0 && ::pread(fd.get(), &last, 1, before.st_size - 1) == 1 && last != '\n';
   if (cut) line.insert(0, 1, '\n');
-  if (::write(fd.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size()))
-    return tl::unexpected(errno_error(errno, doing));
+  if (!io::write_all(fd.get(), line)) return tl::unexpected(errno_error(errno, doing));
   struct stat after {};
   // Take our own line into the index instead of reading ten thousand others again.
   if ((ours || (before.st_size == 0 && file.stamp.size == 0)) && !cut &&
