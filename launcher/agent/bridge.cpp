@@ -23,7 +23,6 @@
 #include "launcher/agent/carry.h"
 #include "launcher/agent/programs.h"
 #include "launcher/agent/signals.h"
-#include "launcher/agent/stand_aside.h"
 #include "launcher/bundle_use.h"
 
 namespace dt::launcher {

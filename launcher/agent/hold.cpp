@@ -21,13 +21,6 @@ using namespace std::chrono_literals;
 constexpr auto kAgentLook = 250ms;
 constexpr auto kForever = -1ms;
 
-/// The scheduler's signals, which are read from it from now on.
-io::Fd take_signals() {
-  const sigset_t set = scheduler_signals();
-  ::sigprocmask(SIG_BLOCK, &set, nullptr);
-  return io::Fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-}
-
 /// The next signal, 0: `process` has ended or time is up.
 int next_signal(const io::Fd& signals, const io::Fd& process, std::chrono::milliseconds limit) {
   pollfd waits[] = {{signals.get(), POLLIN, 0}, {process ? process.get() : -1, POLLIN, 0}};
@@ -57,7 +50,7 @@ int hold_main(const AgentOptions& options) {
     return 1;
   }
   const auto all = agent_files_anywhere(options.job, options.host, *own, "");
-  const io::Fd signals = take_signals();
+  const io::Fd signals = take_signals(scheduler_signals());
   const auto deadline = Clock::now() + options.lonely_timeout;
   bool had_agent = false;
   for (;;) {

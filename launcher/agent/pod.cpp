@@ -41,8 +41,7 @@ bool give_notice() {
 int pod_main() {
   sigset_t set = scheduler_signals();
   sigaddset(&set, SIGCHLD);
-  ::sigprocmask(SIG_BLOCK, &set, nullptr);
-  const io::Fd signals(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  const io::Fd signals = take_signals(set);
   for (bool is_going = false;;) {
     pollfd wait{signals.get(), POLLIN, 0};
     ::poll(&wait, 1, is_going ? kLook_ms : kForever_ms);

@@ -31,7 +31,7 @@ struct BridgeOptions {
   /// (Slurm, with proctrack/cgroup) then leaves the agent alone, and its node's share is free when
   /// the job has ended there.
   bool stay = false;
-  bool aside = false;       ///< See stand_aside.h.
+  bool aside = false;       ///< See signals.h.
   bool lines = false;       ///< stdin and stdout are framed: core/launch/lines.h.
   Term term;                ///< The supervisor's.
   bool takes_over = false;  ///< Lower terms start no agent here any more.
