@@ -1,5 +1,3 @@
-#include "launcher/agent/check_facts.h"
-
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -25,6 +23,7 @@
 #include "io/read_file.h"
 #include "io/subprocess.h"
 #include "launcher/agent/cgroup.h"
+#include "launcher/agent/check_answers.h"
 #include "launcher/agent/machine.h"
 #include "launcher/mount.h"
 

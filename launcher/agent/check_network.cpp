@@ -1,5 +1,3 @@
-#include "launcher/agent/check_network.h"
-
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -15,6 +13,7 @@
 #include <thread>
 
 #include "io/fd.h"
+#include "launcher/agent/check_answers.h"
 #include "launcher/agent/machine.h"
 
 namespace dt::launcher {
@@ -122,8 +121,6 @@ void serve(int listener, const std::string& word) {
   }
 }
 
-std::string text_of(int number) { return std::strerror(number); }
-
 /// A connection to `place` that is being made.
 io::Fd begin_dial(const Place& place, std::string& why_not) {
   const auto address = to_address(place.address, place.port);
@@ -135,7 +132,7 @@ io::Fd begin_dial(const Place& place, std::string& why_not) {
   io::Fd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const auto size = static_cast<socklen_t>(address->size());
   if (fd && (::connect(fd.get(), address->data(), size) == 0 || errno == EINPROGRESS)) return fd;
-  why_not = text_of(errno);
+  why_not = std::strerror(errno);
   return {};
 }
 
@@ -147,7 +144,7 @@ std::string end_dial(int fd, const std::string& word, Clock::time_point deadline
   int number = 0;
   socklen_t size = sizeof number;
   ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &number, &size);
-  if (number != 0) return text_of(number);
+  if (number != 0) return std::strerror(number);
   std::string said(word.size(), '\0');
   const auto until = std::max(deadline, Clock::now() + Ms(500));
   if (!word.empty() && (!read_all(fd, said.data(), said.size(), until) || said != word))
@@ -155,13 +152,7 @@ std::string end_dial(int fd, const std::string& word, Clock::time_point deadline
   return {};
 }
 
-double median_us(std::vector<double>& all) {
-  const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
-  std::nth_element(all.begin(), middle, all.end());
-  return *middle;
-}
-
-/// Round trips; an empty text, or why not.
+/// The median of the round trips; an empty text, or why not.
 std::string measure_latency(int fd, double& latency_us) {
   std::vector<double> trips;
   std::string bytes(kSmall, kEcho);
@@ -172,7 +163,8 @@ std::string measure_latency(int fd, double& latency_us) {
       return "the connection broke";
     trips.push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count());
   }
-  latency_us = median_us(trips);
+  std::ranges::nth_element(trips, trips.begin() + kExchanges / 2);
+  latency_us = trips[kExchanges / 2];
   return {};
 }
 
@@ -188,7 +180,7 @@ std::string measure_bandwidth(int fd, std::uint64_t bytes, Clock::time_point dea
     if ((one.revents & (POLLIN | POLLERR | POLLHUP)) != 0) break;
     const ssize_t n = ::send(fd, piece.data(), std::min<std::uint64_t>(bytes, piece.size()),
                              MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (n < 0 && errno != EAGAIN && errno != EINTR) return text_of(errno);
+    if (n < 0 && errno != EAGAIN && errno != EINTR) return std::strerror(errno);
     bytes -= static_cast<std::uint64_t>(std::max<ssize_t>(n, 0));
   }
   ::shutdown(fd, SHUT_WR);
@@ -224,8 +216,8 @@ Listening listen_for_check(const AskListen& question) {
     auto size = static_cast<socklen_t>(address->size());
     if (::bind(fd.get(), address->data(), size) != 0 || ::listen(fd.get(), SOMAXCONN) != 0 ||
         ::getsockname(fd.get(), address->data(), &size) != 0) {
-      said.why =
-          fmt::format("it cannot listen at {} port {}: {}", said.address, port, text_of(errno));
+      said.why = fmt::format("it cannot listen at {} port {}: {}", said.address, port,
+                             std::strerror(errno));
       return said;
     }
     said.ports.push_back(address->port());
