@@ -1,12 +1,10 @@
 #include <unistd.h>
 
-#include <cerrno>
 #include <csignal>
 #include <memory>
 #include <mutex>
 #include <thread>
 
-#include "core/launch/lines.h"
 #include "core/preflight/preflight_messages.h"
 #include "io/clock.h"
 #include "launcher/agent/carry.h"
@@ -78,28 +76,17 @@ int check_main(bool lines) {
   auto& session = *std::make_unique<Session>().release();  // for threads that outlive main()
   session.lines = lines;
   session.say(this_machine());
-  std::string buffer(std::size_t{64} << 10, '\0');
-  std::string decoded;
-  LineDecoder decoder;
   wire::FrameDecoder frames;
-  for (;;) {
-    const ssize_t n = ::read(STDIN_FILENO, buffer.data(), buffer.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) ::_exit(0);
-    std::string_view piece(buffer.data(), static_cast<std::size_t>(n));
-    if (lines) {
-      decoded.clear();
-      if (!decoder.feed(piece, decoded) || decoder.has_ended()) ::_exit(0);
-      piece = decoded;
-    }
+  each_piece(lines, [&](std::string_view piece) {
     frames.feed(piece);
     for (;;) {
       const auto frame = frames.next();
       if (!frame) ::_exit(1);
-      if (!*frame) break;
+      if (!*frame) return true;
       take(session, **frame);
     }
-  }
+  });
+  ::_exit(0);
 }
 
 }  // namespace dt::launcher

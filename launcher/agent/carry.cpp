@@ -25,7 +25,7 @@ std::string_view read_piece(int from, std::string& buffer) {
 
 }  // namespace
 
-void carry_in(int agent, bool lines) {
+void each_piece(bool lines, const std::function<bool(std::string_view)>& take) {
   std::string buffer(kPiece, '\0');
   LineDecoder decoder;
   std::string decoded;
@@ -37,8 +37,12 @@ void carry_in(int agent, bool lines) {
       if (!decoder.feed(piece, decoded) || decoder.has_ended()) return;
       piece = decoded;
     }
-    if (!io::write_all(agent, piece)) return;
+    if (!take(piece)) return;
   }
+}
+
+void carry_in(int agent, bool lines) {
+  each_piece(lines, [agent](std::string_view piece) { return io::write_all(agent, piece); });
 }
 
 void carry_out(int agent, bool lines) {

@@ -2,9 +2,14 @@
 /// for each direction.
 #pragma once
 
+#include <functional>
 #include <string_view>
 
 namespace dt::launcher {
+
+/// Gives `take` each piece that comes by stdin, until the end of that or until it returns false.
+/// `lines`: see below.
+void each_piece(bool lines, const std::function<bool(std::string_view)>& take);
 
 /// Until either side ends. `lines`: what comes in and goes out is framed (core/launch/lines.h).
 void carry_in(int agent, bool lines);
