@@ -1,16 +1,14 @@
 /// Runs the checks of core/preflight on the hosts of a job, by the ways by which the job reaches
-/// them. Starts `dtagent --check` there, and leaves nothing.
+/// them, in a loop of its own. Starts `dtagent --check` there, and leaves nothing.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "core/base/result.h"
 #include "core/preflight/findings.h"
-#include "io/asio.h"
 #include "io/job/spec.h"
-#include "launcher/backend/backend.h"
-#include "launcher/check/volume_probe.h"
 
 namespace dt::launcher {
 
@@ -33,10 +31,10 @@ struct CheckPlan {
   bool is_of_newcomers = false;  ///< The job runs.
 };
 
-/// `spec` and `backend` live until it is done. `probe`: nullptr where hosts share no folder.
-[[nodiscard]] io::awaitable<preflight::Findings> check_hosts(Backend& backend,
-                                                             const io::JobSpec& spec,
-                                                             CheckPlan plan,
-                                                             const VolumeProbe* probe);
+/// Blocks until it is done. Removes its files also at a signal that ends programs
+/// (io/stop_signals.h), and when `owner`, a pipe or socket that nobody writes to any more, comes to
+/// its end (-1: none): these end the process. An error: it cannot be done.
+[[nodiscard]] Result<preflight::Findings> run_checks(const io::JobSpec& spec, CheckPlan plan,
+                                                     int owner = -1);
 
 }  // namespace dt::launcher

@@ -9,7 +9,7 @@
 #include "core/preflight/judge.h"
 #include "core/preflight/report.h"
 #include "core/protocol/exit_code.h"
-#include "launcher/check/run.h"
+#include "launcher/check/check.h"
 
 namespace dt::launcher {
 namespace {

@@ -11,7 +11,6 @@
 #include "core/protocol/exit_code.h"
 #include "io/fd.h"
 #include "io/job/spec.h"
-#include "launcher/check/run.h"
 
 namespace dt::launcher {
 namespace {
