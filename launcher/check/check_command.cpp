@@ -17,9 +17,9 @@ namespace {
 using preflight::Findings;
 using preflight::Verdict;
 
-int refuse_check(const Error& error) {
+CheckOutcome refuse_check(const Error& error) {
   fmt::print(stderr, "dtlaunch: {}\n", error.message);
-  return kExitFailure;
+  return {kExitFailure, std::nullopt};
 }
 
 CheckPlan plan_of(const CheckRequest& request) {
@@ -55,16 +55,11 @@ int exit_code_of(const Verdict& verdict) {
 void print(const CheckRequest& request, const Findings& findings, const Verdict& verdict,
            double took) {
   const int code = exit_code_of(verdict);
-  if (request.as_json) {
-    const std::string text = preflight::json_text(findings, verdict, code);
-    std::fputs(text.c_str(), request.is_before_launch ? stderr : stdout);
-    return;
-  }
-  if (!request.is_before_launch) {
-    std::fputs(preflight::table_text(verdict).c_str(), stdout);
-    return;
-  }
-  if (code != kExitOk) return void(std::fputs(preflight::table_text(verdict).c_str(), stderr));
+  std::FILE* const out = request.is_before_launch ? stderr : stdout;
+  if (request.as_json)
+    return void(std::fputs(preflight::json_text(findings, verdict, code).c_str(), out));
+  if (!request.is_before_launch || code != kExitOk)
+    return void(std::fputs(preflight::table_text(verdict).c_str(), out));
   fmt::print(stderr, "dtlaunch: preflight: {} {} good ({:.1f} s)\n",
              count_text(verdict.hosts.size(), "host"), verdict.hosts.size() == 1 ? "is" : "are",
              took);
@@ -76,14 +71,13 @@ void print(const CheckRequest& request, const Findings& findings, const Verdict&
 CheckOutcome run_check(const io::JobSpec& spec, const CheckRequest& request) {
   const auto began = std::chrono::steady_clock::now();
   const auto findings = run_checks(spec, plan_of(request));
-  if (!findings) return {refuse_check(findings.error()), std::nullopt};
+  if (!findings) return refuse_check(findings.error());
   const Verdict verdict = preflight::judge(*findings);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   print(request, *findings, verdict, took.count());
   std::fflush(stdout);
   if (!request.write_good.empty())
-    if (auto written = write_good(request, verdict); !written)
-      return {refuse_check(written.error()), std::nullopt};
+    if (auto written = write_good(request, verdict); !written) return refuse_check(written.error());
   return {exit_code_of(verdict), preflight::reference_of(*findings, verdict)};
 }
 
