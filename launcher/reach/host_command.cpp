@@ -137,12 +137,8 @@ awaitable<Result<void>> write_input(ExecStream& stream, std::shared_ptr<const st
 }
 
 HostEnd end_of(const Host& host, const Result<int>& code) {
-  HostEnd end;
-  if (code)
-    end.exit_code = *code;
-  else
-    end.why = at_host(host, code.error().message);
-  return end;
+  if (code) return {*code, {}, false};
+  return {std::nullopt, at_host(host, code.error().message), false};
 }
 
 }  // namespace
@@ -173,15 +169,11 @@ HostCommands::HostCommands(io::asio::any_io_executor executor, HostCommand comma
 
 awaitable<HostEnd> HostCommands::run(Exec& exec, Host host, TakeOutput take) {
   const auto turn = co_await window_->acquire();
-  HostEnd ended;
-  ended.why = at_host(host, "not begun");
-  if (is_ending_) co_return ended;
+  const HostEnd not_begun{std::nullopt, at_host(host, "not begun"), false};
+  if (is_ending_) co_return not_begun;
   auto stream = co_await exec.open(host, script_);
-  if (!stream) {
-    ended.why = at_host(host, stream.error().message);
-    co_return ended;
-  }
-  if (is_ending_) co_return ended;
+  if (!stream) co_return end_of(host, tl::unexpected(stream.error()));
+  if (is_ending_) co_return not_begun;
   ExecStream* const own = stream->get();
   running_.insert(own);  // end() finds it
   const io::AtEnd running([this, own] { running_.erase(own); });
@@ -195,11 +187,7 @@ awaitable<HostEnd> HostCommands::run(Exec& exec, Host host, TakeOutput take) {
 awaitable<HostEnd> HostCommands::run_on(ExecStream& stream, Host host, TakeOutput take) {
   auto begun = co_await io::within(kStart, read_answer(stream, std::string(kBegun), "the shell"),
                                    "no sign of the command's start");
-  if (!begun) {
-    HostEnd ended;
-    ended.why = at_host(host, begun.error().message);
-    co_return ended;
-  }
+  if (!begun) co_return end_of(host, tl::unexpected(begun.error()));
   Output output(std::move(take));
   if (!begun->rest.empty()) output.feed(begun->rest);
   // A host that cannot take the input gives the reason in its output.
@@ -217,11 +205,9 @@ awaitable<HostEnd> HostCommands::run_on(ExecStream& stream, Host host, TakeOutpu
   if (code) co_return end_of(host, *code);
   stream.finish_writing();
   code = co_await read_for(kEndPatience, stream, output);
-  HostEnd ended;
-  ended.is_late = true;
-  ended.exit_code = kExitLateCommand;
-  if (!code) ended.why = at_host(host, "it did not end by KILL");
-  co_return ended;
+  HostEnd late{kExitLateCommand, {}, true};
+  if (!code) late.why = at_host(host, "it did not end by KILL");
+  co_return late;
 }
 
 void HostCommands::end() {
