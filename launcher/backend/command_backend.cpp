@@ -1,9 +1,8 @@
 #include "launcher/backend/command_backend.h"
 
-#include <netdb.h>
-
 #include <algorithm>
-#include <array>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <map>
 
 #include "core/base/lookup.h"
@@ -30,19 +29,11 @@ constexpr Duration kLookup = std::chrono::seconds(5);
 
 /// A literal address at which other hosts reach `name`; empty: the resolver knows none.
 std::string resolve(const std::string& name) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (::getaddrinfo(name.c_str(), nullptr, &hints, &found) != 0) return {};
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
-  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
-    std::array<char, NI_MAXHOST> text{};
-    if (::getnameinfo(one->ai_addr, one->ai_addrlen, text.data(), text.size(), nullptr, 0,
-                      NI_NUMERICHOST) != 0)
-      continue;
-    const std::string address = text.data();
-    if (!address.starts_with("127.") && address != "::1") return address;
-  }
+  io::asio::io_context context;
+  boost::system::error_code ec;
+  for (const auto& found : io::asio::ip::tcp::resolver(context).resolve(name, "", ec))
+    if (const auto address = found.endpoint().address(); !address.is_loopback())
+      return address.to_string();
   return {};
 }
 
