@@ -177,16 +177,11 @@ std::string login_command(std::string_view script) {
   // Inside single quotes csh interprets ! and newlines, fish backslashes: such characters are sent
   // as octal escapes, which printf decodes.
   auto harmless = [](char c) { return c >= ' ' && c < 0x7f && c != '\'' && c != '\\' && c != '!'; };
-  bool plain = true;
-  for (const char c : script) plain = plain && harmless(c);
-  if (plain) return fmt::format("exec /bin/sh -c '{}'", script);
+  if (std::ranges::all_of(script, harmless)) return fmt::format("exec /bin/sh -c '{}'", script);
   std::string coded;
-  for (const char c : script) {
-    if (harmless(c))
-      coded += c;
-    else
-      coded += fmt::format("\\0{:03o}", static_cast<unsigned char>(c));
-  }
+  for (const char c : script)
+    coded +=
+        harmless(c) ? std::string(1, c) : fmt::format("\\0{:03o}", static_cast<unsigned char>(c));
   return fmt::format("exec /bin/sh -c 'eval \"$(printf %b \"$1\")\"' sh '{}'", coded);
 }
 

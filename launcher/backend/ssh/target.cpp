@@ -187,18 +187,12 @@ std::string Targets::ssh_command(const Host& host) const {
   std::string line =
       fmt::format("ssh -o BatchMode=yes -o ServerAliveInterval=5 -o ConnectTimeout={:.0f}",
                   std::max(1.0, seconds(options_.connect_timeout)));
-  switch (read(host).host_keys) {
-    case io::HostKeyPolicy::kFromConfig:
-    case io::HostKeyPolicy::kStrict:
-      line += " -o StrictHostKeyChecking=yes";
-      break;
-    case io::HostKeyPolicy::kAcceptNew:
-      line += " -o StrictHostKeyChecking=accept-new";
-      break;
-    case io::HostKeyPolicy::kOff:
-      line += " -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR";
-      break;
-  }
+  const io::HostKeyPolicy policy = read(host).host_keys;
+  const bool is_off = policy == io::HostKeyPolicy::kOff;
+  line += is_off                                    ? " -o StrictHostKeyChecking=no"
+          : policy == io::HostKeyPolicy::kAcceptNew ? " -o StrictHostKeyChecking=accept-new"
+                                                    : " -o StrictHostKeyChecking=yes";
+  if (is_off) line += " -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR";
   line += file_words(options_);
   if (const auto port = given_port(host); port != 0) line += fmt::format(" -p {}", port);
   if (const auto& user = given_user(host); !user.empty()) line += " -l " + shell_word(user);
