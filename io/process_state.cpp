@@ -3,8 +3,11 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sched.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -53,6 +56,20 @@ std::string read_proc_file(const std::string& folder, const char* name) {
   std::string text;
   if (file) read_rest(file.get(), text, kMaxProcFile);
   return text;
+}
+
+std::vector<pid_t> numbers_in(const std::string& folder) {
+  std::vector<pid_t> numbers;
+  std::error_code ec;
+  for (std::filesystem::directory_iterator at(folder, ec), end; !ec && at != end; at.increment(ec))
+    if (const auto number = parse_number<pid_t>(at->path().filename().string()))
+      numbers.push_back(*number);
+  return numbers;
+}
+
+bool is_mine(const std::string& path) {
+  struct stat st {};
+  return ::stat(path.c_str(), &st) == 0 && st.st_uid == ::geteuid();
 }
 
 ProcStat stat_of(std::int64_t pid) {

@@ -5,12 +5,18 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace dt::io {
 
 /// The file `name` of `folder`, "/proc/41" or "/proc/self/task/43", up to 8 MiB; empty if it cannot
 /// be read.
 [[nodiscard]] std::string read_proc_file(const std::string& folder, const char* name);
+
+/// The names in a folder of /proc that are numbers: its processes, or threads.
+[[nodiscard]] std::vector<pid_t> numbers_in(const std::string& folder);
+/// Whether this file, or process by its folder, is this user's.
+[[nodiscard]] bool is_mine(const std::string& path);
 
 struct ProcStat {
   pid_t parent = 0;

@@ -1,19 +1,16 @@
 #include "io/process_tree.h"
 
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <sstream>
 #include <string>
 #include <thread>
 
-#include "core/base/number.h"
 #include "io/process_state.h"
 
 namespace dt::io {
@@ -22,23 +19,6 @@ namespace {
 std::string folder_of(pid_t pid) { return "/proc/" + std::to_string(pid); }
 
 std::string file_of(pid_t pid, const char* name) { return read_proc_file(folder_of(pid), name); }
-
-/// The names in a folder that are numbers.
-std::vector<pid_t> numbers_in(const std::string& folder) {
-  std::vector<pid_t> numbers;
-  std::error_code ec;
-  for (std::filesystem::directory_iterator at(folder, ec), end; !ec && at != end; at.increment(ec))
-    if (const auto number = parse_number<pid_t>(at->path().filename().string()))
-      numbers.push_back(*number);
-  return numbers;
-}
-
-std::vector<pid_t> all_processes() { return numbers_in("/proc"); }
-
-bool is_mine(pid_t pid) {
-  struct stat st {};
-  return ::stat(folder_of(pid).c_str(), &st) == 0 && st.st_uid == ::geteuid();
-}
 
 /// The rest of the first entry of `environment` that starts with `beginning`; nullopt without one.
 std::optional<std::string_view> after(std::string_view environment, std::string_view beginning) {
@@ -56,8 +36,8 @@ std::optional<std::string_view> after(std::string_view environment, std::string_
 template <class Fits>
 std::vector<Fd> others_with(std::string_view beginning, Fits fits) {
   std::vector<Fd> found;
-  for (const pid_t pid : all_processes()) {
-    if (pid == ::getpid() || !is_mine(pid)) continue;
+  for (const pid_t pid : numbers_in("/proc")) {
+    if (pid == ::getpid() || !is_mine(folder_of(pid))) continue;
     // The handle first: if the kernel reuses the pid after this, the handle still refers to the
     // old process.
     Fd handle = open_pidfd(pid);
@@ -74,7 +54,7 @@ class Children {
  public:
   Children() {
     if (has_lists()) return;
-    for (const pid_t pid : all_processes()) {
+    for (const pid_t pid : numbers_in("/proc")) {
       const pid_t parent = stat_of(pid).parent;
       if (parent > 0) seen_.emplace(parent, pid);
     }

@@ -10,7 +10,6 @@
 #include <string_view>
 
 #include "core/base/lookup.h"
-#include "core/base/number.h"
 #include "io/job/master_folders.h"
 #include "io/job/spec.h"
 #include "io/process_state.h"
@@ -36,29 +35,18 @@ struct Seen {
 
 std::string folder_of(pid_t pid) { return "/proc/" + std::to_string(pid); }
 
-bool is_mine(const std::string& path) {
-  struct stat st {};
-  return ::stat(path.c_str(), &st) == 0 && st.st_uid == ::geteuid();
-}
-
 std::vector<pid_t> my_processes() {
-  std::vector<pid_t> pids;
-  std::error_code ec;
-  for (fs::directory_iterator at("/proc", ec), end; !ec && at != end; at.increment(ec))
-    if (const auto pid = parse_number<pid_t>(at->path().filename().string());
-        pid && is_mine(at->path().string()))
-      pids.push_back(*pid);
+  std::vector<pid_t> pids = io::numbers_in("/proc");
+  std::erase_if(pids, [](pid_t pid) { return !io::is_mine(folder_of(pid)); });
   return pids;
 }
 
-std::vector<std::string> split(std::string_view text, char end) {
-  std::vector<std::string> words;
-  while (!text.empty()) {
-    const std::size_t size = std::min(text.find(end), text.size());
-    words.emplace_back(text.substr(0, size));
-    text.remove_prefix(std::min(size + 1, text.size()));
-  }
-  return words;
+/// The texts of a file of /proc, each of which a zero ends.
+std::vector<std::string> texts_of(pid_t pid, const char* file) {
+  std::vector<std::string> texts;
+  std::istringstream all(io::read_proc_file(folder_of(pid), file));
+  for (std::string text; std::getline(all, text, '\0');) texts.push_back(text);
+  return texts;
 }
 
 /// The paths behind a process's descriptors.
@@ -89,16 +77,12 @@ std::optional<std::string> job_of_lock(const fs::path& path) {
 
 /// "JOB/HOST/..." of its mark.
 std::string marked_job(pid_t pid) {
-  for (const std::string& entry : split(io::read_proc_file(folder_of(pid), "environ"), '\0')) {
+  for (const std::string& entry : texts_of(pid, "environ")) {
     if (!entry.starts_with(kMark)) continue;
     const std::string job = entry.substr(kMark.size(), entry.find('/') - kMark.size());
     return is_job_name(job) ? job : std::string();
   }
   return {};
-}
-
-std::vector<std::string> words_of(pid_t pid) {
-  return split(io::read_proc_file(folder_of(pid), "cmdline"), '\0');
 }
 
 /// It holds locks of jobs at times, and is part of none.
@@ -121,7 +105,7 @@ Seen look_at(pid_t pid) {
   // process.
   seen.handle = io::open_pidfd(pid);
   const io::ProcStat stat = io::stat_of(pid);
-  const auto words = words_of(pid);
+  const auto words = texts_of(pid, "cmdline");
   seen.parent = stat.parent;
   if (!stat.lives() || is_cleaner(words)) {
     seen.handle.reset();
@@ -187,7 +171,7 @@ void add_process(JobTraces& traces, pid_t pid, Seen& seen) {
     traces.has_agent = true;
   }
   for (const std::string& path : files_of(pid))
-    if (is_library_segment(path) && is_mine(path)) traces.segments.insert(path);
+    if (is_library_segment(path) && io::is_mine(path)) traces.segments.insert(path);
   traces.processes.push_back({pid, std::move(seen.handle), short_name(pid)});
 }
 
