@@ -13,6 +13,7 @@
 #include <optional>
 #include <thread>
 
+#include "core/base/lookup.h"
 #include "io/job/master_folders.h"
 #include "io/job/spec.h"
 #include "io/process_state.h"
@@ -40,7 +41,7 @@ class Cleaning {
   explicit Cleaning(const CleanOptions& options) : options_(options) {}
 
   int run() {
-    Traces found = find(&Cleaning::is_wanted);
+    Traces found = find_job_traces([this](const std::string& job) { return is_wanted(job); });
     std::erase_if(found, [this](const auto& one) {
       const std::string why = why_alive(one.first, one.second);
       if (why.empty()) return false;
@@ -72,9 +73,9 @@ class Cleaning {
     return "its agent lives, and its supervisor may come back: clean it on the machine where it "
            "was started";
   }
-  bool is_mine(const std::string& job) const { return mine_.contains(job); }
-  Traces find(bool (Cleaning::*wants)(const std::string&) const) const {
-    return find_job_traces([this, wants](const std::string& job) { return (this->*wants)(job); });
+  /// What there is now of the jobs that are cleaned.
+  Traces find_left() const {
+    return find_job_traces([this](const std::string& job) { return mine_.contains(job); });
   }
 
   template <class... A>
@@ -96,7 +97,7 @@ class Cleaning {
     const auto polite = Clock::now() + kPolite;
     const auto given_up = polite + kGivenUp;
     for (;;) {
-      const Traces left = find(&Cleaning::is_mine);
+      const Traces left = find_left();
       const auto now = Clock::now();
       if (!has_processes(left) || now > given_up) return;
       if (now > polite)
@@ -119,13 +120,11 @@ class Cleaning {
         if (is_leftover(path, !names.empty())) say("job {}: would remove {}", job, path);
       return;
     }
-    for (auto& [name, left] : find(&Cleaning::is_mine)) {
-      if (name != job) continue;
-      for (const JobProcess& process : left.processes) {
-        is_clean_ = false;
-        say("job {}: cannot be ended: {}", job,
-            io::kernel_state(fmt::format("/proc/{}", process.pid), process.pid));
-      }
+    const Traces left = find_left();
+    for (const JobProcess& process : value_in(left, job).processes) {
+      is_clean_ = false;
+      say("job {}: cannot be ended: {}", job,
+          io::kernel_state(fmt::format("/proc/{}", process.pid), process.pid));
     }
     for (const std::string& path : traces.segments)
       if (::access(path.c_str(), F_OK) == 0 && !is_file_used(path) && ::unlink(path.c_str()) == 0)
