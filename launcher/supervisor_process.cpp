@@ -119,9 +119,7 @@ SupervisorProcess::start(io::JobSpec spec, SupervisorStart how) {
       ::kill(pid, SIGKILL);
       co_await process->wait(kEndLimit);
     }
-    Error late = said.error();
-    late.message += "; see " + log_path;
-    co_return cannot(late);
+    co_return cannot({said.error().kind, said.error().message + "; see " + log_path});
   }
   constexpr std::string_view kReady = "READY ";
   if (said->starts_with("READY")) {

@@ -87,13 +87,13 @@ MasterFolder choose_runtime_home(const FolderFacts& facts, std::size_t job_lette
   if (!facts.given) return {other, "", variable};
   const std::string path = *facts.given + "/dtlaunch";
   const auto owner = facts.owner(*facts.given);
-  std::string fault;
-  if (owner && *owner != facts.uid)
-    fault = "belongs to another user";
-  else if (path.size() + 1 + job_letters + kLongestFile > kLongestSocket)
-    fault =
-        fmt::format("is too long for them, whose paths have at most {} characters", kLongestSocket);
-  if (fault.empty()) return {path, "", variable};
+  const bool is_others = owner && *owner != facts.uid;
+  if (!is_others && path.size() + 1 + job_letters + kLongestFile <= kLongestSocket)
+    return {path, "", variable};
+  const std::string fault =
+      is_others ? "belongs to another user"
+                : fmt::format("is too long for them, whose paths have at most {} characters",
+                              kLongestSocket);
   return {other,
           fmt::format("the sockets lie in {}: {} ({}) {}", other, variable, *facts.given, fault),
           variable};

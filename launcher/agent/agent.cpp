@@ -59,9 +59,9 @@ constexpr auto kFarewellDeadline = 2s;
 constexpr auto kOutputDeadline = 8s;
 
 std::optional<std::string> value_of(const StartProcess& message, std::string_view name) {
-  const auto is_it = [name](const auto& variable) { return variable.first == name; };
-  const auto found = std::ranges::find_if(message.env, is_it);
-  return found == message.env.end() ? std::nullopt : std::optional(found->second);
+  for (const auto& [key, value] : message.env)
+    if (key == name) return value;
+  return std::nullopt;
 }
 
 /// Composes the parts: what happens in one, it passes to the others. One thread.
@@ -522,9 +522,7 @@ class Agent {
   void send_notice(bool is_repeated) {
     if (!notice_ || !link_.is_attached()) return;
     const auto left = std::max(Duration{}, notice_->deadline - io::steady_now());
-    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(left).count();
-    link_.send(
-        Notice{NoticeKind::kSignal, static_cast<std::uint32_t>(ms), notice_->why, is_repeated});
+    link_.send(Notice{NoticeKind::kSignal, milliseconds(left), notice_->why, is_repeated});
   }
 
   void request_stop(std::uint32_t grace_ms, const std::string& why) {

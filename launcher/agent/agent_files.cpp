@@ -46,14 +46,9 @@ Result<void> check_parent(const std::string& path) {
   return {};
 }
 
-AgentFiles files_beside(std::string stem) {
-  AgentFiles files;
-  files.folder = stem.substr(0, stem.rfind('/'));
-  files.socket = stem + ".sock";
-  files.lock = stem + ".lock";
-  files.log = stem + ".log";
-  files.term = stem + ".term";
-  return files;
+AgentFiles files_beside(const std::string& stem) {
+  return {stem.substr(0, stem.rfind('/')), stem + ".sock", stem + ".lock", stem + ".log",
+          stem + ".term"};
 }
 
 std::string stem_in(const std::string& folder, const std::string& host) {

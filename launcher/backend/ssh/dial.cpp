@@ -52,8 +52,7 @@ awaitable<Result<int>> connect_one(tcp::socket& socket, tcp::endpoint to) {
 /// Small packets are sent at once; unanswered for `silence`, the connection ends.
 void set_tcp_options(int socket, Duration silence) {
   const int one = 1;
-  const auto silence_ms =
-      static_cast<unsigned>(std::chrono::duration_cast<std::chrono::milliseconds>(silence).count());
+  const std::uint32_t silence_ms = milliseconds(silence);
   ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   ::setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms, sizeof silence_ms);
 }
