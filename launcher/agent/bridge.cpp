@@ -92,6 +92,8 @@ struct Attached {
   bool has_started = false;  ///< This process has started the agent.
 };
 
+/// kUnavailable: neither an agent nor its guard is there, and what they left behind was killed;
+/// kTimeout: one is there and cannot be reached, or what it left behind cannot be killed.
 Result<Attached> connect_or_kill_rest(const BridgeOptions& bridge, const AgentFiles& own,
                                       const std::vector<AgentFiles>& all) {
   const AgentOptions& options = bridge.agent;
@@ -151,19 +153,6 @@ Result<Attached> start_and_connect(const BridgeOptions& bridge, const AgentFiles
               options.host, kStartDeadline.count(), files.log);
 }
 
-std::vector<AgentFiles> places_of(const BridgeOptions& options, const AgentFiles& own) {
-  return agent_files_anywhere(options.agent.job, options.agent.host, own, options.socket);
-}
-
-/// Connects to the agent, wherever it was started (agent_files_anywhere). Errors without `start`:
-/// kUnavailable: neither an agent nor its guard is there, and what they left behind was killed;
-/// kTimeout: one is there and cannot be reached, or what it left behind cannot be killed.
-Result<Attached> connect_agent(const BridgeOptions& options, const AgentFiles& own) {
-  const auto all = places_of(options, own);
-  return options.start ? start_and_connect(options, own, all)
-                       : connect_or_kill_rest(options, own, all);
-}
-
 /// Blocks until no process holds the lock.
 void wait_for_lock(const std::string& lock) {
   const io::Fd fd(::open(lock.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
@@ -199,11 +188,15 @@ int bridge_main(const BridgeOptions& options) {
   if (options.aside) stand_aside();
   touch_bundle();
   const auto own = agent_files(options.agent.job, options.agent.host);
-  Result<Attached> link = own ? connect_agent(options, *own) : tl::unexpected(own.error());
+  std::vector<AgentFiles> all;  // wherever it was started
+  if (own) all = agent_files_anywhere(options.agent.job, options.agent.host, *own, options.socket);
+  Result<Attached> link = !own            ? tl::unexpected(own.error())
+                          : options.start ? start_and_connect(options, *own, all)
+                                          : connect_or_kill_rest(options, *own, all);
   if (!link) {
     fmt::print(stderr, "dtagent: {}\n", link.error().message);
     if (own && options.start && link.error().kind == ErrorKind::kDenied)
-      if (const Term newer = taken_over_by(places_of(options, *own)); newer > options.term)
+      if (const Term newer = taken_over_by(all); newer > options.term)
         write_out(wire::frame(Refused{link.error().message, newer}), options.lines);
     if (!own || options.start || link.error().kind != ErrorKind::kUnavailable) return 1;
     write_out(wire::frame(NoAgent{}), options.lines);
