@@ -96,14 +96,6 @@ std::vector<Host> added_lines(const std::vector<HostSlots>& accepted,
   return lines;
 }
 
-/// The values that are stored with the journal.
-void take_values(io::JobSpec& spec, const io::JobSpec& whole) {
-  spec.env = whole.env;
-  spec.env_server = whole.env_server;
-  spec.env_worker = whole.env_worker;
-  spec.is_env_elsewhere = whole.is_env_elsewhere;
-}
-
 /// What the programs of the next job find otherwise than those of the past one did, in the words of
 /// options: "--env LR, --env-worker SEED"; empty for nothing. The next one's values are here; the
 /// past one's may not be.
@@ -222,8 +214,12 @@ Result<LastJob> find_last_job(const std::string& job_dir) {
                     fs::exists(state / "spec.json", ec);
   if (job.spec.is_env_elsewhere)
     if (const auto whole = io::read_spec((state / "spec.json").string());
-        whole && whole->job == job.spec.job)
-      take_values(job.spec, *whole);
+        whole && whole->job == job.spec.job) {
+      job.spec.env = whole->env;
+      job.spec.env_server = whole->env_server;
+      job.spec.env_worker = whole->env_worker;
+      job.spec.is_env_elsewhere = whole->is_env_elsewhere;
+    }
   const auto past =
       past_of(job.has_journal ? (state / "journal").string() : io::journal_copy_file(job.spec));
   if (!past) return tl::unexpected(past.error());
