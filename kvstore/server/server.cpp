@@ -207,8 +207,22 @@ class Server::Loop final : public Answers {
     [[nodiscard]] bool is_shared() const {
       return takes_turns(header.type) && (header.flags & data::kShared) != 0;
     }
-    void change_memories();
-    Result<SharedBuffers> find_shared();
+    void change_memories() {
+      if (header.type == data::Type::kUnshare) {
+        memories.forget(header.chunk);
+        return loop.reply(header, data::Type::kDone);
+      }
+      const auto told = wire::parse<data::ShareMemory>(payload.text());
+      const auto opened = told ? memories.open(*told) : tl::unexpected(told.error());
+      if (!opened) return loop.refuse(header, {data::Code::kInvalid, opened.error().message});
+      if (loop.device_) header.flags |= data::kOnDevice;
+      loop.reply(header, data::Type::kDone);
+    }
+    Result<SharedBuffers> find_shared() {
+      const ChunkValue* value = loop.shard_.value_of(header);
+      return memories.find(places, value ? value->bytes() : 0, value && value->is_on_device(),
+                           header.type != data::Type::kPull);
+    }
 
     Loop& loop;
     WorkerId worker;
@@ -288,24 +302,6 @@ class Server::Loop final : public Answers {
   std::map<WorkerId, std::uint64_t> bytes_told_;  ///< Bytes moved up to the last publish().
   std::jthread thread_;
 };
-
-void Server::Loop::Connection::change_memories() {
-  if (header.type == data::Type::kUnshare) {
-    memories.forget(header.chunk);
-    return loop.reply(header, data::Type::kDone);
-  }
-  const auto told = wire::parse<data::ShareMemory>(payload.text());
-  const auto opened = told ? memories.open(*told) : tl::unexpected(told.error());
-  if (!opened) return loop.refuse(header, {data::Code::kInvalid, opened.error().message});
-  if (loop.device_) header.flags |= data::kOnDevice;
-  loop.reply(header, data::Type::kDone);
-}
-
-Result<SharedBuffers> Server::Loop::Connection::find_shared() {
-  const ChunkValue* value = loop.shard_.value_of(header);
-  return memories.find(places, value ? value->bytes() : 0, value && value->is_on_device(),
-                       header.type != data::Type::kPull);
-}
 
 struct Server::Impl {
   /// `devices`: one for each loop, or none.
