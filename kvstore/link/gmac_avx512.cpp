@@ -113,23 +113,12 @@ __m128i next_round_key(__m128i key) {
   return _mm_xor_si128(add, key);
 }
 
-void expand(const char* key, unsigned char* rounds) {
+/// The key, and one more for each round's constant.
+template <int... Rounds>
+void expand(const char* key, unsigned char* keys) {
   __m128i k = load(key);
-  store(rounds, k);
-  const auto put = [&k, rounds](int round, __m128i next) {
-    k = next;
-    store(rounds + static_cast<std::size_t>(round) * kBlock, k);
-  };
-  put(1, next_round_key<0x01>(k));
-  put(2, next_round_key<0x02>(k));
-  put(3, next_round_key<0x04>(k));
-  put(4, next_round_key<0x08>(k));
-  put(5, next_round_key<0x10>(k));
-  put(6, next_round_key<0x20>(k));
-  put(7, next_round_key<0x40>(k));
-  put(8, next_round_key<0x80>(k));
-  put(9, next_round_key<0x1b>(k));
-  put(10, next_round_key<0x36>(k));
+  store(keys, k);
+  (store(keys += kBlock, k = next_round_key<Rounds>(k)), ...);
 }
 
 __m128i encrypted(const GmacState& state, __m128i block) {
@@ -141,7 +130,7 @@ __m128i encrypted(const GmacState& state, __m128i block) {
 
 void set_key(GmacState& state, const char* key) {
   std::memset(&state, 0, sizeof state);
-  expand(key, state.rounds);
+  expand<0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0x1b, 0x36>(key, state.rounds);
   const __m128i h = times_x(reversed_bytes(encrypted(state, _mm_setzero_si128())));
   __m128i power = h;
   for (std::size_t i = kAtOnce; i-- > 0; power = product(power, h)) {
