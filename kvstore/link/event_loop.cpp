@@ -2,9 +2,11 @@
 
 #include <pthread.h>
 
+#include <functional>
 #include <thread>
 
 #include "core/base/result.h"
+#include "io/at_end.h"
 #include "kvstore/link/tcp.h"
 
 namespace dt::kv {
@@ -20,21 +22,9 @@ std::optional<EventLoop::Clock::time_point> deadline_after(Duration limit) {
 
 // ---------------------------------------------------------------- turns
 
-class EventLoop::Registered {
- public:
-  Registered(std::list<Reader>& readers, Reader reader)
-      : readers_(readers), at_(readers.insert(readers.end(), reader)) {}
-  ~Registered() { readers_.erase(at_); }
-  Registered(const Registered&) = delete;
-  Registered& operator=(const Registered&) = delete;
-
- private:
-  std::list<Reader>& readers_;
-  std::list<Reader>::iterator at_;
-};
-
 io::awaitable<Error> EventLoop::receive(TcpConnection& link, FrameSink& sink) {
-  const Registered registered(readers_, Reader{&link, &sink});
+  const auto at = readers_.insert(readers_.end(), Reader{&link, &sink});
+  const io::AtEnd<std::function<void()>> unregister([this, at] { readers_.erase(at); });
   co_return co_await link.receive(sink);
 }
 

@@ -80,7 +80,6 @@ class EventLoop {
     TcpConnection* link;
     FrameSink* sink;
   };
-  class Registered;
   /// How long the loop stays idle after a caller has left it: a caller often comes back at once.
   static constexpr Duration kLinger = std::chrono::milliseconds(2);
   static constexpr unsigned kReadsPerLook = 32;
