@@ -43,13 +43,6 @@ FlatParameters::FlatParameters(Network& network) {
   }
 }
 
-StoreArray::StoreArray(dtkv::KVStore& kv, std::int64_t size)
-    : kv_(kv), data_(kv.allocate<float>(static_cast<std::size_t>(size))) {}
-
-StoreArray::~StoreArray() {
-  (void)checked("free memory", [this] { kv_.free(data_); });
-}
-
 GradientExchange::GradientExchange(dtkv::KVStore& kv, std::vector<Replica>& replicas, bool overlap)
     : kv_(kv), replicas_(replicas) {
   for (auto& replica : replicas_) sides_.push_back(make_side(replica.flat));
@@ -66,10 +59,16 @@ GradientExchange::Side GradientExchange::make_side(FlatParameters& flat) {
   const std::int64_t size = flat.values.numel();
   Side side;
   if (flat.values.is_cpu()) {
-    side.gradients_at = std::make_unique<StoreArray>(kv_, size);
-    side.incoming_at = std::make_unique<StoreArray>(kv_, size);
-    side.gradients = torch::from_blob(side.gradients_at->data(), {size});
-    side.incoming = torch::from_blob(side.incoming_at->data(), {size});
+    const auto allocate = [&kv = kv_, size] {
+      const auto free = [&kv](float* data) {
+        (void)checked("free memory", [&] { kv.free(data); });
+      };
+      return StoreArray(kv.allocate<float>(static_cast<std::size_t>(size)), free);
+    };
+    side.gradients_at = allocate();
+    side.incoming_at = allocate();
+    side.gradients = torch::from_blob(side.gradients_at.get(), {size});
+    side.incoming = torch::from_blob(side.incoming_at.get(), {size});
   } else {
     side.gradients = torch::zeros_like(flat.values);
     side.incoming = torch::zeros_like(flat.values);
@@ -195,9 +194,9 @@ void GradientExchange::take_over(std::size_t at) {
     auto& values = replicas_[r].flat.values;
     if (side.incoming_at) {
       const auto bytes = static_cast<std::size_t>(size * kFloat);
-      std::memcpy(values.data_ptr<float>() + bucket.begin, side.incoming_at->data() + bucket.begin,
+      std::memcpy(values.data_ptr<float>() + bucket.begin, side.incoming_at.get() + bucket.begin,
                   bytes);
-      std::memset(side.gradients_at->data() + bucket.begin, 0, bytes);
+      std::memset(side.gradients_at.get() + bucket.begin, 0, bytes);
       continue;
     }
     // forward may call use() while autograd records: do not record these copies.

@@ -16,6 +16,7 @@
 /// each.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -34,22 +35,8 @@ struct FlatParameters {
   explicit FlatParameters(Network& network);
 };
 
-/// An array of floats in the kvstore's memory.
-class StoreArray {
- public:
-  /// Zeroed. `kv` outlives this.
-  StoreArray(dtkv::KVStore& kv, std::int64_t size);
-  /// Only while no operation on it is under way.
-  ~StoreArray();
-  StoreArray(const StoreArray&) = delete;
-  StoreArray& operator=(const StoreArray&) = delete;
-
-  [[nodiscard]] float* data() const { return data_; }
-
- private:
-  dtkv::KVStore& kv_;
-  float* data_;
-};
+/// Floats in the kvstore's memory; freed only while no operation on them is under way.
+using StoreArray = std::unique_ptr<float, std::function<void(float*)>>;
 
 /// A network and its parameters; all replicas are equal.
 struct Replica {
@@ -103,8 +90,8 @@ class GradientExchange {
   /// A replica's memory for gradients and for incoming weights, laid out like its values. Weights
   /// do not arrive in the values themselves, since backward may still need the old ones.
   struct Side {
-    std::unique_ptr<StoreArray> gradients_at;  ///< Only for a replica on the CPU.
-    std::unique_ptr<StoreArray> incoming_at;
+    StoreArray gradients_at;  ///< Only for a replica on the CPU.
+    StoreArray incoming_at;
     torch::Tensor gradients;
     torch::Tensor incoming;
   };
