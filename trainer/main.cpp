@@ -34,17 +34,13 @@ struct Options {
   std::vector<double> loads;                     ///< --work-load-list
   std::string kv_store;
   dt::train::BatchOptions batch;
-  std::uint32_t num_epochs = 0;
-  dt::train::LrOptions lr;
+  dt::train::FitOptions fit;
   std::string lr_step_epochs;
   std::string optimizer;
   float mom = 0;
   float wd = 0;
-  std::string gc_type;
   std::optional<float> gc_threshold;  ///< None: the codec's default.
-  std::string model_prefix;
   std::optional<std::uint32_t> load_epoch;
-  std::uint32_t disp_batches = 0;
   std::string data;
   std::string dataset;
   std::string metrics_json;
@@ -78,18 +74,19 @@ po::options_description describe(Options& o) {
   add("batch-size", number(o.batch.per_worker, 64U), "samples a step of one worker");
   add("global-batch-size", number(o.batch.global, 0U),
       "samples a step of all workers together, instead; the learning rate then stays");
-  add("num-epochs", number(o.num_epochs, 10U), "train until this epoch");
-  add("lr", real(o.lr.rate, 0.03F), "learning rate for the number of workers at the start");
-  add("lr-factor", real(o.lr.factor, 0.1F), "multiply it by this ...");
+  add("num-epochs", number(o.fit.num_epochs, 10U), "train until this epoch");
+  add("lr", real(o.fit.learning_rate.rate, 0.03F),
+      "learning rate for the number of workers at the start");
+  add("lr-factor", real(o.fit.learning_rate.factor, 0.1F), "multiply it by this ...");
   add("lr-step-epochs", text(o.lr_step_epochs, "E,E..."), "... at these epochs");
-  add("lr-smooth-steps", number(o.lr.smooth_steps, 32U),
+  add("lr-smooth-steps", number(o.fit.learning_rate.smooth_steps, 32U),
       "steps over which it moves when the number of workers changed");
   add("mom", real(o.mom, 0.9F), "momentum");
   add("wd", real(o.wd, 1e-4F), "weight decay");
   add("optimizer", text(o.optimizer, "SPEC"),
       "instead of sgd: the kvstore's optimizer, with --mom and --wd where they are given, or with "
       "words of its own");
-  add("gc-type", text(o.gc_type, "CODEC")->default_value("none"),
+  add("gc-type", text(o.fit.compression, "CODEC")->default_value("none"),
       "compress pushed gradients: none, 2bit, fp16 or bf16; never through shared memory");
   add("gc-threshold", po::value<float>()->value_name("X"), "of 2bit, what is sent (0.5)");
   add("augment", po::bool_switch(&o.batch.augment), "move and mirror the training pictures");
@@ -103,11 +100,11 @@ po::options_description describe(Options& o) {
   add("work-load-list", text(o.work_load_list, "X,X..."),
       "what the devices of --gpus get of a batch, to each other (all the same)");
   add("seed", number(o.network.seed, std::uint64_t{1}), "of initial weights and order of samples");
-  add("model-prefix", text(o.model_prefix, "PREFIX"),
+  add("model-prefix", text(o.fit.model_prefix, "PREFIX"),
       "save PREFIX-0001.safetensors after the first epoch, and so on (the lead worker does)");
   add("load-epoch", po::value<std::uint32_t>()->value_name("N"),
       "go on from PREFIX-N.safetensors, at epoch N");
-  add("disp-batches", number(o.disp_batches, 50U), "a progress line every N steps; 0: none");
+  add("disp-batches", number(o.fit.disp_batches, 50U), "a progress line every N steps; 0: none");
   add("metrics-json", text(o.metrics_json, "FILE"),
       "append a JSON line after every epoch (the lead worker does)");
   add("log", text(o.log, "FILE"),
@@ -141,33 +138,33 @@ Result<std::optional<Options>> parse(int argc, char** argv) {
     return std::nullopt;
   }
   if (values.count("load-epoch") != 0) o.load_epoch = values["load-epoch"].as<std::uint32_t>();
-  if (o.load_epoch && o.model_prefix.empty())
+  if (o.load_epoch && o.fit.model_prefix.empty())
     return fail(ErrorKind::kInvalid, "--load-epoch needs --model-prefix");
   if (o.batch.per_worker == 0) return fail(ErrorKind::kInvalid, "--batch-size must not be 0");
-  if (o.gc_type == "1bit")
+  if (o.fit.compression == "1bit")
     return fail(ErrorKind::kInvalid, "--gc-type: 1bit is gone since 0.1.0: take 2bit or fp16");
   const std::string_view codecs[] = {"none", "2bit", "fp16", "bf16"};
-  if (std::find(std::begin(codecs), std::end(codecs), o.gc_type) == std::end(codecs))
+  if (std::find(std::begin(codecs), std::end(codecs), o.fit.compression) == std::end(codecs))
     return fail(ErrorKind::kInvalid, "--gc-type: '{}' is none of none, 2bit, fp16, bf16",
-                o.gc_type);
+                o.fit.compression);
   if (values.count("gc-threshold") != 0) o.gc_threshold = values["gc-threshold"].as<float>();
   if (o.gc_threshold && (!std::isfinite(*o.gc_threshold) || *o.gc_threshold <= 0))
     return fail(ErrorKind::kInvalid, "--gc-threshold must be above 0");
   auto epochs = dt::train::parse_epochs(o.lr_step_epochs);
   if (!epochs) return tl::unexpected(epochs.error().at("--lr-step-epochs"));
-  o.lr.factor_epochs = std::move(*epochs);
+  o.fit.learning_rate.factor_epochs = std::move(*epochs);
   auto devices = dt::train::parse_devices(o.gpus);
   if (!devices) return tl::unexpected(devices.error());
   o.devices = std::move(*devices);
   auto loads = dt::train::parse_loads(o.work_load_list, o.devices.size());
   if (!loads) return tl::unexpected(loads.error());
   o.loads = std::move(*loads);
-  o.lr.follows_world = o.batch.global == 0;
+  o.fit.learning_rate.follows_world = o.batch.global == 0;
   o.batch.seed = o.network.seed;
   o.batch.evaluates = !o.no_eval;
   if (o.dataset.empty()) o.dataset = o.data.empty() ? "generated" : "mnist";
-  for (const auto& [name, rate] :
-       {std::pair("--lr", o.lr.rate), std::pair("--lr-factor", o.lr.factor)})
+  for (const auto& [name, rate] : {std::pair("--lr", o.fit.learning_rate.rate),
+                                   std::pair("--lr-factor", o.fit.learning_rate.factor)})
     if (!std::isfinite(rate) || rate <= 0)
       return fail(ErrorKind::kInvalid, "{} must be a number above 0", name);
   std::string words;
@@ -179,7 +176,13 @@ Result<std::optional<Options>> parse(int argc, char** argv) {
     return fail(ErrorKind::kInvalid,
                 "--mom and --wd beside --optimizer '{}', which has words of its own: add{}",
                 o.optimizer, words);
-  o.optimizer = (o.optimizer.empty() ? "sgd" : o.optimizer) + words;
+  o.fit.optimizer = (o.optimizer.empty() ? "sgd" : o.optimizer) + words;
+  if (o.gc_threshold && o.fit.compression == "2bit")
+    o.fit.compression += fmt::format(" threshold={}", *o.gc_threshold);
+  o.fit.overlap = !o.no_overlap;
+  o.fit.begin_epoch = o.load_epoch.value_or(0);
+  if (o.load_epoch)
+    o.fit.optimizer_state = dt::train::optimizer_path(o.fit.model_prefix, *o.load_epoch).string();
   return o;
 }
 
@@ -245,9 +248,9 @@ Result<dt::train::FitEnd> train(Options o) {
     replicas.push_back(std::move(*network));
   }
   dt::train::Module module(std::move(replicas), o.loads);
-  if (auto ok = make_folder_of(o.model_prefix); !ok) return tl::unexpected(ok.error());
+  if (auto ok = make_folder_of(o.fit.model_prefix); !ok) return tl::unexpected(ok.error());
   if (o.load_epoch) {
-    const auto path = dt::train::checkpoint_path(o.model_prefix, *o.load_epoch);
+    const auto path = dt::train::checkpoint_path(o.fit.model_prefix, *o.load_epoch);
     if (auto ok = module.load(path); !ok) return tl::unexpected(ok.error());
   }
   auto kv = open_kvstore(o.kv_store);
@@ -264,29 +267,16 @@ Result<dt::train::FitEnd> train(Options o) {
     if (!opened) return tl::unexpected(opened.error());
     log = std::move(*opened);
   }
-  dt::train::FitOptions fit;
-  fit.begin_epoch = o.load_epoch.value_or(0);
-  fit.num_epochs = o.num_epochs;
-  if (o.load_epoch)
-    fit.optimizer_state = dt::train::optimizer_path(o.model_prefix, *o.load_epoch).string();
-  fit.learning_rate = o.lr;
-  fit.optimizer = o.optimizer;
-  fit.compression = o.gc_type;
-  if (o.gc_threshold && o.gc_type == "2bit")
-    fit.compression += fmt::format(" threshold={}", *o.gc_threshold);
-  fit.overlap = !o.no_overlap;
-  fit.disp_batches = o.disp_batches;
-  fit.model_prefix = o.model_prefix;
   if (log) {
-    fit.on_boundary = [&](const dt::train::BoundaryEnd& end) { log->boundary(end); };
-    fit.on_batch_end = [&](const dt::train::BatchEnd& end) { log->step(end); };
+    o.fit.on_boundary = [&](const dt::train::BoundaryEnd& end) { log->boundary(end); };
+    o.fit.on_batch_end = [&](const dt::train::BatchEnd& end) { log->step(end); };
   }
-  fit.on_epoch_end = [&](const dt::train::EpochEnd& end) {
+  o.fit.on_epoch_end = [&](const dt::train::EpochEnd& end) {
     if (log) log->epoch(end);
     if (end.is_lead && !o.metrics_json.empty()) append_metrics(o.metrics_json, end);
   };
   dt::train::DatasetIterator iterators(*data, o.batch);
-  return module.fit(*kv, iterators, fit);
+  return module.fit(*kv, iterators, o.fit);
 }
 
 }  // namespace
