@@ -442,31 +442,24 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
     const Request request{.header = {.type = data::Type::kSync}};
     auto answers = links_.ask_all(request, Duration::zero());
     if (!answers) return tl::unexpected(answers.error());
-    struct OpenRounds {
-      ServerLink* link;
-      std::uint64_t phase;
-      std::vector<std::pair<ChunkState*, Round>> rounds;
-    };
-    std::vector<OpenRounds> all;
+    std::vector<std::pair<ServerLink*, std::uint64_t>> phases;
+    std::vector<std::pair<ChunkState*, Round>> rounds;
     for (const auto& answer : *answers) {
       const auto state = wire::parse<data::SyncState>(answer->outcome.text);
       if (!state) return store_error(state.error());
       if (answer->link == &links_.first()) barrier_ = state->barrier;
-      OpenRounds& state_of_loop = all.emplace_back(OpenRounds{answer->link, state->phase, {}});
+      phases.emplace_back(answer->link, state->phase);
       for (const auto& round : state->chunks) {
         ChunkState* chunk = keys_.chunk(round.key, round.chunk);
         // The round of an asynchronous key is the worker's own count of pushes, which goes on.
         if (chunk && !is_async(options_.async, keys_.at(round.key).spec))
-          state_of_loop.rounds.emplace_back(chunk, round.open);
+          rounds.emplace_back(chunk, round.open);
       }
     }
-    auto take = [all = std::move(all)] {
-      for (const auto& state_of_loop : all) {
-        state_of_loop.link->phase = state_of_loop.phase;
-        for (const auto& [chunk, open] : state_of_loop.rounds) chunk->turns.advance_to(open);
-      }
-    };
-    loop_.post(std::move(take));
+    loop_.post([phases = std::move(phases), rounds = std::move(rounds)] {
+      for (const auto& [link, phase] : phases) link->phase = phase;
+      for (const auto& [chunk, open] : rounds) chunk->turns.advance_to(open);
+    });
     return {};
   }
 
