@@ -8,12 +8,6 @@
 
 namespace dt::kv {
 
-namespace {
-
-using SteadyClock = std::chrono::steady_clock;
-
-}  // namespace
-
 Dispatch::Dispatch(WorkerId worker, ServerLinks& links, EventLoop& loop,
                    cuda::LocalGroup::Options group, std::function<void()> on_copied,
                    GiveBack give_back)
@@ -66,12 +60,13 @@ Status Dispatch::wait_in_stream(Handle handle, double timeout_s) {
 }
 
 Status Dispatch::wait_all(double timeout_s) {
-  const auto deadline = SteadyClock::now() + std::chrono::duration<double>(timeout_s);
+  using Clock = EventLoop::Clock;
+  const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s);
   Status result;
   for (const Handle handle : operations_.all()) {
     double left = 0;
     if (timeout_s > 0)
-      left = std::max(1e-3, std::chrono::duration<double>(deadline - SteadyClock::now()).count());
+      left = std::max(1e-3, std::chrono::duration<double>(deadline - Clock::now()).count());
     Status done = wait(handle, left);
     if (!done && result) result = std::move(done);
   }

@@ -44,11 +44,7 @@ void MemberState::on_lost(Error error) {
 Arrive MemberState::arrive(Epoch epoch, Generation servers) {
   std::lock_guard lock(mutex_);
   release_.reset();
-  arriving_.emplace();
-  arriving_->epoch = epoch;
-  arriving_->join = !is_member_;
-  arriving_->servers = servers;
-  return *arriving_;
+  return arriving_.emplace(Arrive{epoch, !is_member_, servers});
 }
 
 bool MemberState::is_answered() const {
