@@ -123,11 +123,10 @@ Result<std::vector<NamedArray>> load_checkpoint(const fs::path& path, Metadata* 
   return arrays;
 }
 
-void CheckpointWriter::write_all() {
+void CheckpointWriter::write_all(const std::stop_token& ending) {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return is_ending_ || !waiting_.empty(); });
-    if (waiting_.empty()) return;
+    if (!changed_.wait(lock, ending, [this] { return !waiting_.empty(); })) return;
     const auto& [path, arrays, metadata] = waiting_.front();  // a deque's elements stay
     lock.unlock();
     const auto ok = save_checkpoint(path, arrays, metadata);
@@ -137,15 +136,6 @@ void CheckpointWriter::write_all() {
     waiting_.pop_front();
     changed_.notify_all();
   }
-}
-
-CheckpointWriter::~CheckpointWriter() {
-  {
-    const std::lock_guard lock(mutex_);
-    is_ending_ = true;
-  }
-  changed_.notify_all();
-  thread_.join();
 }
 
 bool CheckpointWriter::submit(fs::path path, std::vector<NamedArray> arrays, Metadata metadata) {

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <utility>
@@ -42,13 +43,12 @@ using Metadata = std::map<std::string, std::string>;
 [[nodiscard]] Result<std::vector<NamedArray>> load_checkpoint(const std::filesystem::path& path,
                                                               Metadata* metadata = nullptr);
 
-/// Writes checkpoints on a thread of its own, in order, so that a slow volume delays no step.
+/// Writes checkpoints on a thread of its own, in order, so that a slow volume delays no step. Its
+/// end waits until everything was written, however slow the volume: the weights are the job's
+/// result.
 class CheckpointWriter {
  public:
-  CheckpointWriter() : thread_([this] { write_all(); }) {}
-  /// Waits until everything was written, however slow the volume: the weights are the job's
-  /// result.
-  ~CheckpointWriter();
+  CheckpointWriter() : thread_([this](std::stop_token ending) { write_all(ending); }) {}
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
@@ -68,14 +68,13 @@ class CheckpointWriter {
     Metadata metadata;
   };
 
-  void write_all();
+  void write_all(const std::stop_token& ending);
 
   std::mutex mutex_;  ///< Protects all members below but the thread.
-  std::condition_variable changed_;
+  std::condition_variable_any changed_;
   std::deque<File> waiting_;  ///< The first is being written.
   std::vector<std::string> messages_;
-  bool is_ending_ = false;
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 }  // namespace dt::train
