@@ -38,13 +38,8 @@ class NewFile {
 
   Result<void> write(std::string_view bytes, std::uint64_t at) {
     if (!fd_) return wrong("create");
-    while (!bytes.empty()) {
-      const ssize_t n = ::pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(at));
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return wrong("write");
-      bytes.remove_prefix(static_cast<std::size_t>(n));
-      at += static_cast<std::uint64_t>(n);
-    }
+    const bool is_there = ::lseek(fd_.get(), static_cast<off_t>(at), SEEK_SET) >= 0;
+    if (!is_there || !io::write_all(fd_.get(), bytes)) return wrong("write");
     return {};
   }
   Result<void> keep() {
