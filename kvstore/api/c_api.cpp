@@ -145,10 +145,8 @@ std::vector<Array> arrays_of(size_t n, const dtkv_array* arrays) {
     if (array.dtype < DTKV_FLOAT32 || array.dtype > DTKV_INT64)
       throw Misuse("an array has an unknown dtype");
     if (!array.data && array.count > 0) throw Misuse("an array has no data");
-    Array& taken = out.emplace_back();
-    taken.data = array.data;
-    taken.count = array.count;
-    taken.dtype = static_cast<dt::data::Dtype>(array.dtype);
+    Array& taken =
+        out.emplace_back(Array{array.data, array.count, static_cast<dt::data::Dtype>(array.dtype)});
     if (array.device == DTKV_CPU) continue;  // its stream is ignored
     using Kind = dt::kv::cuda::Place::Kind;
     taken.place = {array.device == DTKV_CUDA ? Kind::kDevice : Kind::kPinned, array.device_id};
@@ -202,12 +200,8 @@ Status deliver(Store& store, const dt::kv::StoreResult<dt::kv::Handle>& started,
 
 void give_view(const dt::kv::View& view, dtkv_view* out) {
   if (!out) return;
-  out->generation = view.generation.value;
-  out->rank = view.rank.value;
-  out->num_workers = view.num_workers;
-  out->epoch = view.epoch.value;
-  out->changed = view.changed ? 1 : 0;
-  out->rolled_back = view.rolled_back ? 1 : 0;
+  *out = {view.generation.value, view.rank.value,      view.num_workers,
+          view.epoch.value,      view.changed ? 1 : 0, view.rolled_back ? 1 : 0};
 }
 
 }  // namespace
