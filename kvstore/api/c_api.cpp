@@ -2,8 +2,8 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <exception>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <new>
@@ -117,10 +117,10 @@ Store& usable(dtkv_store* store) {
   return *store->store;
 }
 
-/// Runs `body`, which returns a Status, with the store.
+/// Runs `body`, which returns a Status, with the store; it may be a function of Store.
 template <class Body>
 int with_store(dtkv_store* store, Body body) {
-  return guarded([&]() -> int { return result(body(usable(store))); });
+  return guarded([&]() -> int { return result(std::invoke(body, usable(store))); });
 }
 
 // The caller's arguments in C++ terms.
@@ -156,16 +156,14 @@ std::vector<Array> arrays_of(size_t n, const dtkv_array* arrays) {
 }
 
 PushOptions options_of(const dtkv_push_options* options, const dtkv_handle* handle) {
-  PushOptions out;
-  out.is_awaited = handle == nullptr;
-  if (!options) return out;
+  if (!options) return {.is_awaited = handle == nullptr};
   if (options->reduce < DTKV_AUTO || options->reduce > DTKV_MEAN) throw Misuse("unknown reduce");
-  out.reduce = static_cast<dt::data::Reduce>(options->reduce);
-  out.samples = options->samples;
-  out.step = options->step;
-  out.learning_rate = options->learning_rate;
-  out.priority = options->priority;
-  return out;
+  return {.reduce = static_cast<dt::data::Reduce>(options->reduce),
+          .samples = options->samples,
+          .step = options->step,
+          .learning_rate = options->learning_rate,
+          .priority = options->priority,
+          .is_awaited = handle == nullptr};
 }
 
 Store::State state_of(int which) {
@@ -175,12 +173,9 @@ Store::State state_of(int which) {
 }
 
 bool is_figure_name(std::string_view name) {
-  const auto is_letter = [](char c) { return c >= 'a' && c <= 'z'; };
-  const auto may_follow = [&](char c) {
-    return is_letter(c) || (c >= '0' && c <= '9') || c == '_';
-  };
-  return !name.empty() && name.size() <= 32 && is_letter(name.front()) &&
-         std::all_of(name.begin(), name.end(), may_follow);
+  constexpr std::string_view kMayFollow = "abcdefghijklmnopqrstuvwxyz0123456789_";
+  return !name.empty() && name.size() <= 32 && name.front() >= 'a' && name.front() <= 'z' &&
+         name.find_first_not_of(kMayFollow) == name.npos;
 }
 
 /// The store with what the C interface takes more than it: halves, and several arrays of a key.
@@ -421,17 +416,9 @@ int dtkv_set_gradient_compression(dtkv_store* store, const char* spec) {
   });
 }
 
-int dtkv_barrier(dtkv_store* store) {
-  return with_store(store, [](Store& in) { return in.barrier(); });
-}
-
-int dtkv_finish_steps(dtkv_store* store) {
-  return with_store(store, [](Store& in) { return in.finish_steps(); });
-}
-
-int dtkv_finish_epoch(dtkv_store* store) {
-  return with_store(store, [](Store& in) { return in.finish_epoch(); });
-}
+int dtkv_barrier(dtkv_store* store) { return with_store(store, &Store::barrier); }
+int dtkv_finish_steps(dtkv_store* store) { return with_store(store, &Store::finish_steps); }
+int dtkv_finish_epoch(dtkv_store* store) { return with_store(store, &Store::finish_epoch); }
 
 int dtkv_epoch_boundary(dtkv_store* store, uint32_t epoch, dtkv_view* view) {
   return with_store(store, [&](Store& in) -> Status {
