@@ -221,24 +221,13 @@ void ServerLink::send_again() {
   for (const Request* request : sent_.all()) transmit(*request);
 }
 
-std::vector<Request> ServerLink::close() {
+std::vector<Request> ServerLink::finish(bool leaves) {
   is_closed_ = true;
-  is_leaving_ = false;
-  if (link_) link_->close();
-  return take_unanswered();
-}
-
-std::vector<Request> ServerLink::leave() {
-  is_closed_ = true;
-  is_leaving_ = link_ && held_ > 0;
+  is_leaving_ = leaves && link_ && held_ > 0;
   if (is_leaving_)
     link_->finish();
   else if (link_)
     link_->close();
-  return take_unanswered();
-}
-
-std::vector<Request> ServerLink::take_unanswered() {
   std::vector<Request> all;
   for (Request* request : sent_.all()) all.push_back(sent_.take(*request));
   for (auto& [priority, requests] : ready_)

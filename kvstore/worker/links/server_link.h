@@ -35,7 +35,7 @@ class ServerLink final : private FrameSink {
     /// connection, or none with an answer; or the server refused to map this worker's memory after
     /// a reconnection.
     virtual void on_lost(ServerLink& link, const std::string& why) = 0;
-    /// After close() or leave(): the connection has ended; nothing more is received.
+    /// After finish(): the connection has ended; nothing more is received.
     virtual void on_ended(ServerLink& link) = 0;
     [[nodiscard]] virtual Generation generation() const = 0;
     /// A gradient of the chunk was encoded.
@@ -59,7 +59,7 @@ class ServerLink final : private FrameSink {
   ServerLink(Options options, ServerAddress address, LoopId to, ServerLinks& links, Owner& owner,
              EventLoop& loop);
 
-  /// Serves the connection until close().
+  /// Serves the connection until finish().
   io::awaitable<void> run();
   /// Queues a request; push_out() sends it. kFinish is sent after all contributions announced
   /// before.
@@ -80,15 +80,14 @@ class ServerLink final : private FrameSink {
   [[nodiscard]] const Request* lowest_unanswered();
   /// Whether bytes arrived since the last call, not counting a handshake's.
   [[nodiscard]] bool take_heard();
-  /// Ends the connection for good; returns all unanswered requests.
-  std::vector<Request> close();
-  /// The same, but if the server maps this worker's memory, the connection ends only after the
-  /// server has read the end of the stream and no longer touches the memory.
-  std::vector<Request> leave();
+  /// Ends the connection for good; returns all unanswered requests. `leaves`: if the server maps
+  /// this worker's memory, the connection ends only after the server has read the end of the stream
+  /// and no longer touches the memory.
+  std::vector<Request> finish(bool leaves);
   /// There is no connection.
   [[nodiscard]] bool has_ended() const { return !link_; }
   /// No memory was announced to the server, it refused all of it, or it ended the connection in
-  /// answer to leave(). If the connection ended otherwise, the server may still map the memory.
+  /// answer to finish(). If the connection ended otherwise, the server may still map the memory.
   [[nodiscard]] bool has_let_go() const { return held_ == 0; }
 
   [[nodiscard]] LoopId to() const { return to_; }
@@ -108,7 +107,6 @@ class ServerLink final : private FrameSink {
   io::awaitable<Result<std::shared_ptr<TcpConnection>>> prove(std::shared_ptr<TcpConnection> link);
   io::awaitable<Error> talk(std::shared_ptr<TcpConnection> link);
   io::awaitable<void> write(std::shared_ptr<TcpConnection> link);
-  std::vector<Request> take_unanswered();
   void show(const std::string& what) const;
   void share_again();
   void shared_again(const Outcome& outcome);

@@ -105,28 +105,15 @@ std::vector<ServerId> ServerLinks::take_heard() {
   return heard;
 }
 
-std::vector<Request> ServerLinks::close(const StoreError& error) {
-  {
-    std::lock_guard lock(mutex_);
-    if (!error_) error_ = error;
-  }
-  return end_all(&ServerLink::close, error);
-}
-
-std::vector<Request> ServerLinks::leave(const StoreError& error) {
-  {
-    std::lock_guard lock(mutex_);
-    error_ = error;
-  }
-  return end_all(&ServerLink::leave, error);
-}
-
 /// Answers the queries among the unanswered requests; the others come back.
-std::vector<Request> ServerLinks::end_all(std::vector<Request> (ServerLink::*end)(),
-                                          const StoreError& error) {
+std::vector<Request> ServerLinks::finish(const StoreError& error, bool leaves) {
+  {
+    std::lock_guard lock(mutex_);
+    if (leaves || !error_) error_ = error;
+  }
   std::vector<Request> unanswered;
   for (ServerLink* link : all()) {
-    for (auto& request : (link->*end)()) {
+    for (auto& request : link->finish(leaves)) {
       if (!request.query) {
         unanswered.push_back(std::move(request));
         continue;

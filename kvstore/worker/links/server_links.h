@@ -51,10 +51,10 @@ class ServerLinks {
   /// The servers that sent bytes since the last call.
   [[nodiscard]] std::vector<ServerId> take_heard();
   /// Ends all connections for good. Returns the unanswered requests; the error answers queries.
-  [[nodiscard]] std::vector<Request> close(const StoreError& error);
+  [[nodiscard]] std::vector<Request> close(const StoreError& error) { return finish(error, false); }
   /// The same until connect_again(). A server that maps this worker's memory may touch it until
   /// have_ended().
-  [[nodiscard]] std::vector<Request> leave(const StoreError& error);
+  [[nodiscard]] std::vector<Request> leave(const StoreError& error) { return finish(error, true); }
   [[nodiscard]] bool have_ended() const;
   /// After leave(): a server whose connection has not ended, as text for messages; empty: none.
   [[nodiscard]] std::string held_by() const;
@@ -95,7 +95,7 @@ class ServerLinks {
   void begin(const std::shared_ptr<ServerLink>& link);
   [[nodiscard]] bool is_used(const ServerLink& link) const;
   io::awaitable<void> serve(std::shared_ptr<ServerLink> link);
-  std::vector<Request> end_all(std::vector<Request> (ServerLink::*end)(), const StoreError& error);
+  std::vector<Request> finish(const StoreError& error, bool leaves);
 
   ServerLink::Options options_;
   ServerLink::Owner& owner_;
