@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/number.h"
 #include "io/fd.h"
 
 namespace dt::kv {
@@ -48,13 +49,10 @@ struct Watched {
 std::optional<Watched> parse_watched(std::string_view line) {
   const auto number = [line](std::string_view name, int base) -> std::optional<std::uint64_t> {
     auto at = line.find(name);
+    if (at != line.npos) at = line.find_first_not_of(' ', at + name.size());
     if (at == line.npos) return {};
-    at = line.find_first_not_of(' ', at + name.size());
-    std::uint64_t value = 0;
-    if (at == line.npos ||
-        std::from_chars(line.data() + at, line.data() + line.size(), value, base).ec != std::errc())
-      return {};
-    return value;
+    std::string_view rest = line.substr(at);
+    return take_number<std::uint64_t>(rest, base);
   };
   const auto fd = line.starts_with("tfd:") ? number("tfd:", 10) : std::nullopt;
   const auto inode = number(" ino:", 16);
@@ -138,9 +136,8 @@ int epoll_of(io::asio::io_context& context) {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc/self/fd"), ::closedir);
   if (!folder) return -1;
   while (const dirent* entry = ::readdir(folder.get())) {
-    const std::string_view name = entry->d_name;
-    int fd = -1;
-    if (std::from_chars(name.data(), name.data() + name.size(), fd).ec != std::errc()) continue;
+    const auto fd = parse_number<int>(entry->d_name);
+    if (!fd) continue;
     std::array<char, 32> target{};
     const auto length =
         ::readlinkat(::dirfd(folder.get()), entry->d_name, target.data(), target.size());
@@ -148,8 +145,8 @@ int epoll_of(io::asio::io_context& context) {
                           "anon_inode:[eventpoll]")
       continue;
     bool is_it = false;
-    for_each_watched(fd, [&](const Watched& watched) { is_it = is_it || watched.fd == number; });
-    if (is_it) return fd;
+    for_each_watched(*fd, [&](const Watched& watched) { is_it = is_it || watched.fd == number; });
+    if (is_it) return *fd;
   }
   return -1;
 }

@@ -52,11 +52,9 @@ Duration LoopReport::stuck_for(Time now) const {
 }
 
 std::string LoopReport::thread_state() const {
-  pid_t id = 0;
-  {
-    std::lock_guard lock(mutex_);
-    id = thread_;
-  }
+  std::unique_lock lock(mutex_);
+  const pid_t id = thread_;
+  lock.unlock();
   return id == 0 ? "" : io::kernel_state(fmt::format("/proc/self/task/{}", id), id);
 }
 

@@ -1,5 +1,6 @@
 #include "kvstore/server/pending.h"
 
+#include <algorithm>
 #include <iterator>
 
 namespace dt::kv {
@@ -40,9 +41,7 @@ std::vector<PendingRequests::Frame> PendingRequests::take(const What& what) {
 
 std::vector<PendingRequests::Frame> PendingRequests::take_all() {
   std::vector<Frame> all;
-  for (auto& [what, frames] : frames_)
-    all.insert(all.end(), std::make_move_iterator(frames.begin()),
-               std::make_move_iterator(frames.end()));
+  for (auto& [what, frames] : frames_) std::ranges::move(frames, std::back_inserter(all));
   frames_.clear();
   worker_bytes_.clear();
   bytes_ = 0;

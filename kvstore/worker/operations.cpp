@@ -65,12 +65,10 @@ Operations::Taken Operations::take(Handle handle) {
 }
 
 std::vector<Handle> Operations::all() const {
+  std::lock_guard lock(mutex_);
   std::vector<Handle> all;
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& [handle, pending] : pending_) all.push_back(handle);
-  }
-  std::sort(all.begin(), all.end());
+  for (const auto& [handle, pending] : pending_) all.push_back(handle);
+  std::ranges::sort(all);
   return all;
 }
 
