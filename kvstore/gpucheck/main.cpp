@@ -191,15 +191,13 @@ int no_check(const char* why) {
 }
 
 int check(const CommandLine& line) {
-  int ends[2];
-  if (::pipe(ends) != 0) return no_check("no pipe");
-  const dt::io::Fd read_end(ends[0]);
-  dt::io::Fd write_end(ends[1]);
+  auto pipe = dt::io::make_pipe();
+  if (!pipe) return no_check("no pipe");
   const pid_t child = ::fork();
   if (child < 0) return no_check("no process");
-  if (child == 0) check_and_tell(line.check(), write_end.get());
-  write_end.reset();
-  const json found = hear(child, read_end.get(), line.check().deadline);
+  if (child == 0) check_and_tell(line.check(), pipe->write.get());
+  pipe->write.reset();
+  const json found = hear(child, pipe->read.get(), line.check().deadline);
   ::kill(child, SIGKILL);  // it may never end, so it is not waited for
   if (line.as_json)
     std::printf("%s\n", found.dump(-1, ' ', false, json::error_handler_t::replace).c_str());
