@@ -22,10 +22,9 @@ Dispatch::Dispatch(WorkerId worker, ServerLinks& links, EventLoop& loop,
 StoreResult<Handle> Dispatch::hand_over(std::vector<Request> requests, Operations::Uses uses) {
   if (auto broken = links_.error()) return tl::unexpected(std::move(*broken));
   const Handle handle = operations_.begin(requests.size(), std::move(uses));
-  auto work = [this, handle, requests = std::move(requests)]() mutable {
+  loop_.post([this, handle, requests = std::move(requests)]() mutable {
     start(handle, std::move(requests));
-  };
-  loop_.post(std::move(work));
+  });
   return handle;
 }
 

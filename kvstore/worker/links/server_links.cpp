@@ -139,16 +139,6 @@ bool ServerLinks::have_let_go() const {
 
 // ---------------------------------------------------------------- any thread
 
-std::optional<StoreError> ServerLinks::error() const {
-  std::lock_guard lock(mutex_);
-  return error_;
-}
-
-std::optional<Servers> ServerLinks::servers() const {
-  std::lock_guard lock(mutex_);
-  return servers_;
-}
-
 bool ServerLinks::is_connected() const {
   std::lock_guard lock(mutex_);
   return servers_ && missing_.empty();
@@ -215,7 +205,7 @@ StoreResult<Queries> ServerLinks::tell(const std::vector<ServerLink*>& links,
     DT_CHECK(ways.back() == to || data::may_be_for_loop(request.header.type),
              "a request to a loop without a connection");
   }
-  auto start = [this, queries, ways = std::move(ways), request] {
+  loop_.post([this, queries, ways = std::move(ways), request] {
     const auto broken = error();
     for (std::size_t i = 0; i < queries.size(); ++i) {
       const auto& query = queries[i];
@@ -231,8 +221,7 @@ StoreResult<Queries> ServerLinks::tell(const std::vector<ServerLink*>& links,
       if (!broken) send(*ways[i], std::move(copy));
     }
     push_out();
-  };
-  loop_.post(std::move(start));
+  });
   return queries;
 }
 

@@ -63,10 +63,10 @@ class ServerLinks {
 
   // ---- any thread
   /// Why they are closed; none: they are not.
-  [[nodiscard]] std::optional<StoreError> error() const;
+  [[nodiscard]] std::optional<StoreError> error() const { return locked(error_); }
   [[nodiscard]] bool is_connected() const;
   /// The servers that it connects to; none: they are not known yet. Once known they stay known.
-  [[nodiscard]] std::optional<Servers> servers() const;
+  [[nodiscard]] std::optional<Servers> servers() const { return locked(servers_); }
   /// The servers not connected yet, as text for messages; empty: none.
   [[nodiscard]] std::string missing() const;
 
@@ -92,6 +92,11 @@ class ServerLinks {
   StoreResult<Outcome> ask_first(const Request& request, Duration limit);
 
  private:
+  template <class T>
+  [[nodiscard]] T locked(const T& member) const {
+    const std::lock_guard lock(mutex_);
+    return member;
+  }
   void begin(const std::shared_ptr<ServerLink>& link);
   [[nodiscard]] bool is_used(const ServerLink& link) const;
   io::awaitable<void> serve(std::shared_ptr<ServerLink> link);
