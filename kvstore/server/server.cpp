@@ -423,7 +423,7 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options) {
 
 Server::~Server() {
   impl_->stopping = true;
-  impl_->writer.reset();  // it posts to the loops
+  if (impl_->writer) impl_->writer->stop();  // it posts to the loops, which may still ask it
   if (impl_->loader) {
     impl_->loader->stop();  // what has not begun is dropped
     impl_->loader->join();

@@ -52,7 +52,7 @@ Result<WrittenFile> write_task(const SavedWriter::Task& task, const std::atomic<
 
 }  // namespace
 
-SavedWriter::~SavedWriter() {
+void SavedWriter::stop() {
   stopping_ = true;
   thread_.stop();
   thread_.join();

@@ -24,8 +24,7 @@ class SavedWriter {
   using Done = std::function<void(Task task, Result<WrittenFile> written)>;
 
   explicit SavedWriter(Done done) : done_(std::move(done)) {}
-  /// Cancels the checkpoint that is being written; blocks while a call hangs on the volume.
-  ~SavedWriter();
+  ~SavedWriter() { stop(); }
   SavedWriter(const SavedWriter&) = delete;
   SavedWriter& operator=(const SavedWriter&) = delete;
 
@@ -33,6 +32,9 @@ class SavedWriter {
   [[nodiscard]] bool try_begin() { return !busy_.exchange(true); }
   void submit(Task task);
   void cancel() { busy_ = false; }
+  /// Cancels the checkpoint that is being written, and all later ones; blocks while a call hangs on
+  /// the volume.
+  void stop();
 
  private:
   Done done_;
