@@ -75,9 +75,10 @@ aws lie away >/dev/null
 kill -KILL $(fleet)
 PATIENCE=60 awaits '.fleet.trouble ~ .'
 pkill -KILL -f "providers/aws.py c --ready $PWD" || true
+newest=$(pid_of workers -1)
 kill -KILL "$(supervisor)"
 awaits --start '.state=running'
-kill -KILL $(left_over | awk '$2 ~ /elastic_worker$/ { print $1 }' | tail -n 1)
+kill -KILL "$newest"
 some_epochs 5
 awaits workers=3
 aws lie >/dev/null
