@@ -113,7 +113,7 @@ struct FleetPlan {
 
 /// " (Priority, Resources)": why machines are pending; empty: nobody says.
 [[nodiscard]] std::string reasons_of(const std::vector<Machine>& machines);
-/// Of all machines whose `since` is known, up to `now`, which counts as it does; nullopt: of none.
+/// The sum of hours since machines came, `now` in seconds since 1970; nullopt: none says since.
 [[nodiscard]] std::optional<double> machine_hours(const std::vector<Machine>& machines, double now);
 /// "3 asked for, 2 pending (Priority, Resources)"; empty without machines.
 [[nodiscard]] std::string machines_for_people(const std::vector<Machine>& machines);
