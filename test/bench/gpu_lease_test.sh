@@ -61,6 +61,7 @@ says '^HANGS +dtgpucheck'
 says '^SKIPPED +gpu_bench +no time left'
 
 # Ctrl-C ends the part under way, and nothing stays.
+: >"$T/out"  # which says `== dtgpucheck` of the run before
 env DTGPUCHECK_LASTS=1 PATH="$T/tools:/usr/bin:/bin" "$T/gpu-lease" run --parts gpu_bench,dtgpucheck >"$T/out" 2>&1 &
 for ((i = 0; i < 200; i++)); do ! grep -q '== dtgpucheck' "$T/out" || break; sleep 0.1; done # between two looks, not a wait
 kill -TERM $!
