@@ -10,7 +10,7 @@ expect_output folder "^plot-job: $T/nothing/.dtlaunch/current.json: No such file
 run word "$plot" .
 expect_status 2
 
-train -n 2 --max-restarts 0 --
+train -n 2 --max-restarts 0 -- --steps-per-epoch 10 --step-ms 60  # which a busy machine has time for
 start watch dtctl status --json --watch
 watch=$PID
 some_epochs 2
