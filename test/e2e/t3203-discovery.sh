@@ -26,10 +26,13 @@ chmod +x discover.sh
 looks() { FROM=$(wc -l <asked) N=$1 wait_for 40 '[ $(wc -l <asked) -ge $((FROM + N)) ]' || fail "the script is not run"; }
 fleet() { pgrep -f "^([^ ]*/)?dtfleet --job-dir $JOB " || true; }
 
+# worked: the status's worker-seconds, and the time.
+worked() { dtctl status --json | python3 -c 'import json, sys, time; print(json.load(sys.stdin)["goodput"]["worker_s"], time.time())'; }
 train -n 2 -s 1 -H "$SSH_HOSTS" "${SSH_OPTIONS[@]}" --fleet 'command:./discover.sh' --
 say "a host that the script names joins"
 changed "ADDED $third"
 members 0,1,2
+begin=$(worked)
 happens fleet "./discover.sh has $third: it is added"
 awaits '.fleet.text=3 named'
 dtctl status | grep -q '^machines of ./discover.sh: 3 named$' || fail "$(dtctl status)"
@@ -78,6 +81,24 @@ printf '%s\n' "${hosts[@]:0:2}" "$third leave=60" >names
 happens worker_removed 'notice: ./discover.sh takes it away'
 members 0,1
 [ "$(event worker_died)" = 0 ] || fail "a leave counts as a death"
+
+say "worker-hours are what the log says, by hand"
+# shellcheck disable=SC2046,SC2086  # words
+python3 - $begin $(worked) "$third" 3<host_worker_log <<'END' || fail "worker-hours are not those of host_worker_log"
+import sys
+worked, begin, worked_at_end, end = map(float, sys.argv[1:5])
+beside, since = 0.0, begin  # a third worker, who is there at the begin
+for line in open(3):
+    _, word, host, at = line.split()
+    at = max(int(at) / 1e9, begin)
+    if host == sys.argv[5] and word == "ADDED":
+        since = at
+    elif host == sys.argv[5] and since is not None:
+        beside, since = beside + at - since, None
+by_log, by_status = 2 * (end - begin) + beside, worked_at_end - worked
+print(f"worker-seconds: {by_log:.1f} by the log, {by_status:.1f} by the status")
+sys.exit(abs(by_log - by_status) > 0.05 * by_log + 1)
+END
 dtctl stop >/dev/null
 finished job "$JOB_PID" 30
 [ -z "$(fleet)" ] || fail "dtfleet is left"
