@@ -13,8 +13,16 @@ new_hosts 3  # those of ssh_hosts have our programs already, which a thread pack
 head -n 2 "$SSH_HOSTS" >"$T/hosts"
 cp "$DT_BUILD/test/fake_nvml/fake_nvml.so" "$T/libnvidia-ml.so.1"
 
+# A host is checked within a few milliseconds, but it asks an interpreter for its version.
+cat >"$T/python3" <<END
+#!/bin/sh
+[ "\$1" != --version ] || exec sleep 1  # how long a check lasts, not a wait
+exec $DT_BIN/elastic_worker "\$@"
+END
+chmod +x "$T/python3"
+
 say "over ssh, and one more host passes the gate"
-train -n 2 -s 1 -H "$T/hosts" "${SSH_OPTIONS[@]}" --preflight quick --checkpoint-every 1 --env NVML_LIBRARY="$T/libnvidia-ml.so.1" --
+TRAIN_COMMAND="$T/python3" train -n 2 -s 1 -H "$T/hosts" "${SSH_OPTIONS[@]}" --preflight quick --checkpoint-every 1 --env NVML_LIBRARY="$T/libnvidia-ml.so.1" --
 awaits 'checkpoint>=1'
 start table "${TABLE[@]}" dtlaunch dtsupervisor dtsuper-volume dtsuper-gate dtserver 'dtagent --attach' 'dtagent --daemon' \
   dtagent-guard dtagent-gpus 'dtagent --check' 'a worker'
