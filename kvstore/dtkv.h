@@ -279,6 +279,8 @@ DTKV_API int dtkv_progress(dtkv_store* store, uint32_t epoch, uint64_t step);
  * Never waits. The name "steps_in_epoch" is for the number of steps that an epoch has. Types
  * without servers: does nothing. */
 DTKV_API int dtkv_report(dtkv_store* store, const char* name, double value);
+/* The same of a text in place of a number, of which 200 bytes are sent: "overlap". */
+DTKV_API int dtkv_report_text(dtkv_store* store, const char* name, const char* text);
 
 DTKV_API const char* dtkv_version(void);
 /* DTKV_ABI of the library that is loaded. A program that finds it at run time (dlopen, ctypes)

@@ -157,6 +157,9 @@ class KVStore {
   void report(const std::string& name, double value) {
     check(dtkv_report(store_, name.c_str(), value));
   }
+  void report(const std::string& name, const std::string& text) {
+    check(dtkv_report_text(store_, name.c_str(), text.c_str()));
+  }
 
  private:
   class List {

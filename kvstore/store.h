@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <tl/expected.hpp>
+#include <variant>
 #include <vector>
 
 #include "core/base/id.h"
@@ -32,6 +33,8 @@ template <class T>
 using StoreResult = tl::expected<T, StoreError>;
 using Status = StoreResult<void>;
 using Handle = std::uint64_t;
+/// What a worker reports under a name, for people.
+using Figure = std::variant<double, std::string>;
 
 [[nodiscard]] inline tl::unexpected<StoreError> store_error(Code code, std::string message) {
   return tl::unexpected(StoreError{code, std::move(message)});
@@ -175,7 +178,7 @@ class Store {
   virtual StoreResult<View> epoch_boundary(Epoch epoch) = 0;
   virtual Status progress(Epoch epoch, std::uint64_t step) = 0;
   /// A figure for people; its name is valid.
-  virtual Status report(const std::string& name, double value) = 0;
+  virtual Status report(const std::string& name, const Figure& value) = 0;
 };
 
 /// "local" and "device": one worker, in this process; the same rounds and arithmetic as a server's.

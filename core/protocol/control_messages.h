@@ -376,15 +376,16 @@ struct Progress {
 /// What people may want to know of the training, once a second if it has changed.
 struct Figures {
   static constexpr std::uint16_t kType = 69;
-  std::uint64_t samples = 0;                           ///< Pushed since the worker's begin.
-  std::uint64_t steps_in_epoch = 0;                    ///< 0: not known.
-  std::uint64_t dropped = 0;                           ///< Reported values that were not finite.
-  std::vector<std::pair<std::string, double>> values;  ///< By name, the latest of each.
+  std::uint64_t samples = 0;                             ///< Pushed since the worker's begin.
+  std::uint64_t steps_in_epoch = 0;                      ///< 0: not known.
+  std::uint64_t dropped = 0;                             ///< Reported values that were not finite.
+  std::vector<std::pair<std::string, double>> values{};  ///< By name, the latest of each.
   /// Of the keys whose requests were not answered for 1 s, the lowest, as in WaitingFor.
   KeyId waits_key{};
   std::string waits_in{};     ///< What that is, for people; empty: there is none.
   std::uint64_t steps{};      ///< Pushes that `samples` counts.
   std::uint64_t waited_ns{};  ///< For so long calls of the store have blocked, since its begin.
+  std::vector<std::pair<std::string, std::string>> texts{};  ///< As `values`.
 };
 
 /// Once a second, and once more when the list has become empty: the servers from which bytes
@@ -457,6 +458,8 @@ struct Traffic {
   std::uint32_t rounds{};
   std::uint32_t late_rounds{};
   WorkerId latest{};
+  /// Contributions that were read in the device memory of their worker, since the server's begin.
+  std::uint64_t in_place{};
 };
 
 /// The process cannot go on, in its own words; it will exit next.

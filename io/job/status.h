@@ -47,10 +47,11 @@ struct WorkerStatus {
   std::optional<ProgressStatus> progress;
   Counts gpus;
   std::map<std::string, double> values;
+  std::map<std::string, std::string> texts;
 };
 
 struct ServerStatus {
-  MaybeCount id, port, pid, resident_bytes;
+  MaybeCount id, port, pid, resident_bytes, in_place;
   std::string host, state, process, address, device, device_note;
   MaybeNumber silent_s;
 };

@@ -105,6 +105,7 @@ DT_ROWS(WorkerStatus,
     DT_ROW(stalls, "It makes no step."),
     DT_ROW(waits, "It waits in a standstill."),
     DT_ROW(values, "What its program reports (dtkv_report)."),
+    DT_ROW(texts, "What its program reports in words (dtkv_report_text)."),
     DT_ROW(gpus, "Numbers of the GPUs that it sees."))
 DT_ROWS(ServerStatus,
     DT_ROW(id, "The server's id."),
@@ -117,7 +118,9 @@ DT_ROWS(ServerStatus,
     DT_ROW(silent_s, "Time since the server's last report.", "server_silence_seconds"),
     DT_ROW(process, "What it does while it is silent, by its kernel."),
     DT_ROW(device, "cpu, or a CUDA device: cuda:0."),
-    DT_ROW(device_note, "The device's name, or why there is none."))
+    DT_ROW(device_note, "The device's name, or why there is none."),
+    DT_ROW(in_place, "Contributions that it read in the device memory of their worker.",
+           "server_in_place_total"))
 DT_ROWS(LeavingStatus,
     DT_ROW(why, "Why."),
     DT_ROW(in_s, "In how long; null: at no known time."),

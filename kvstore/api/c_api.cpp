@@ -172,6 +172,9 @@ Store::State state_of(int which) {
   return static_cast<Store::State>(which);
 }
 
+/// Bytes of a text for people.
+constexpr std::size_t kLongestText = 200;
+
 bool is_figure_name(std::string_view name) {
   constexpr std::string_view kMayFollow = "abcdefghijklmnopqrstuvwxyz0123456789_";
   return !name.empty() && name.size() <= 32 && name.front() >= 'a' && name.front() <= 'z' &&
@@ -191,6 +194,16 @@ Status deliver(Store& store, const dt::kv::StoreResult<dt::kv::Handle>& started,
   if (!handle) return store.wait(*started, 0);
   *handle = *started;
   return {};
+}
+
+int report(dtkv_store* store, const char* name, const dt::kv::Figure& value) {
+  return with_store(store, [&](Store& in) {
+    if (!name || !is_figure_name(name))
+      throw Misuse("'" + std::string(name ? name : "") +
+                   "' names no figure: a name is a small letter and at most 31 small letters, "
+                   "digits and underscores");
+    return in.report(name, value);
+  });
 }
 
 void give_view(const dt::kv::View& view, dtkv_view* out) {
@@ -434,13 +447,11 @@ int dtkv_progress(dtkv_store* store, uint32_t epoch, uint64_t step) {
 }
 
 int dtkv_report(dtkv_store* store, const char* name, double value) {
-  return with_store(store, [&](Store& in) {
-    if (!name || !is_figure_name(name))
-      throw Misuse("'" + std::string(name ? name : "") +
-                   "' names no figure: a name is a small letter and at most 31 small letters, "
-                   "digits and underscores");
-    return in.report(name, value);
-  });
+  return report(store, name, value);
+}
+
+int dtkv_report_text(dtkv_store* store, const char* name, const char* text) {
+  return report(store, name, std::string(text ? text : "").substr(0, kLongestText));
 }
 
 const char* dtkv_version(void) { return DT_VERSION; }

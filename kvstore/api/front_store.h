@@ -56,7 +56,7 @@ class FrontStore : public Store {
   Status progress(Epoch epoch, std::uint64_t step) override {
     return inner_->progress(epoch, step);
   }
-  Status report(const std::string& name, double value) override {
+  Status report(const std::string& name, const Figure& value) override {
     return inner_->report(name, value);
   }
 

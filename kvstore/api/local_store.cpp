@@ -160,7 +160,7 @@ class LocalStore final : public Store, private Answers {
     return view();
   }
   Status progress(Epoch /*epoch*/, std::uint64_t /*step*/) override { return {}; }
-  Status report(const std::string& /*name*/, double /*value*/) override { return {}; }
+  Status report(const std::string& /*name*/, const Figure& /*value*/) override { return {}; }
 
  private:
   struct Key {

@@ -514,6 +514,7 @@ Traffic Server::traffic() {
   choose_waits(traffic.waits);
   traffic.owing.assign(all.owing.begin(), all.owing.end());
   traffic.waiting.assign(all.waiting.begin(), all.waiting.end());
+  traffic.in_place = counters().in_place;
   refresh();
   return traffic;
 }

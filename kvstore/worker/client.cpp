@@ -192,7 +192,7 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
     loop_.post([this, epoch, step] { job_->progress({epoch, step}); });
     return {};
   }
-  Status report(const std::string& name, double value) override {
+  Status report(const std::string& name, const Figure& value) override {
     loop_.post([this, name, value] {
       if (!figures_.report(name, value))
         stderr_.warn("worker {}: '{}' is not reported: a worker has at most 32 figures",

@@ -36,12 +36,13 @@ void FigureBoard::pushed(const std::string& key, std::uint64_t samples) {
   steps_.fetch_add(1, std::memory_order_relaxed);
 }
 
-bool FigureBoard::report(const std::string& name, double value) {
+bool FigureBoard::report(const std::string& name, const Figure& value) {
   has_changed_ = true;
-  if (!std::isfinite(value)) {
+  const double* number = std::get_if<double>(&value);
+  if (number && !std::isfinite(*number)) {
     ++dropped_;
-  } else if (name == "steps_in_epoch") {
-    steps_in_epoch_ = value > 0 && value < 1e15 ? static_cast<std::uint64_t>(value) : 0;
+  } else if (number && name == "steps_in_epoch") {
+    steps_in_epoch_ = *number > 0 && *number < 1e15 ? static_cast<std::uint64_t>(*number) : 0;
   } else if (values_.size() < kNames || values_.contains(name)) {
     values_[name] = value;
   } else {
@@ -65,14 +66,19 @@ std::optional<Figures> FigureBoard::take(Duration waited) {
   waited_taken_ = waited;
   has_changed_ = false;
   samples_taken_ = samples;
-  return Figures{samples,
-                 steps_in_epoch_,
-                 dropped_,
-                 {values_.begin(), values_.end()},
-                 waits_key_,
-                 waits_in_,
-                 steps_.load(std::memory_order_relaxed),
-                 static_cast<std::uint64_t>(waited.count())};
+  Figures out{.samples = samples,
+              .steps_in_epoch = steps_in_epoch_,
+              .dropped = dropped_,
+              .waits_key = waits_key_,
+              .waits_in = waits_in_,
+              .steps = steps_.load(std::memory_order_relaxed),
+              .waited_ns = static_cast<std::uint64_t>(waited.count())};
+  for (const auto& [name, value] : values_)
+    if (const double* number = std::get_if<double>(&value))
+      out.values.emplace_back(name, *number);
+    else
+      out.texts.emplace_back(name, std::get<std::string>(value));
+  return out;
 }
 
 }  // namespace dt::kv

@@ -11,6 +11,7 @@
 
 #include "core/base/time.h"
 #include "core/protocol/control_messages.h"
+#include "kvstore/store.h"
 #include "kvstore/worker/links/request.h"
 
 namespace dt::kv {
@@ -24,7 +25,7 @@ class FigureBoard {
 
   // ---- the loop
   /// False, once for each name: it is a new one, and there are 32 already.
-  [[nodiscard]] bool report(const std::string& name, double value);
+  [[nodiscard]] bool report(const std::string& name, const Figure& value);
   /// What Figures::waits_key and waits_in say. Null: nothing.
   void waits(const Request* request);
   /// All figures, if one has changed since the last call. `waited`: Figures::waited_ns.
@@ -36,7 +37,7 @@ class FigureBoard {
   std::atomic<std::uint64_t> steps_ = 0;
 
   // The loop's.
-  std::map<std::string, double> values_;
+  std::map<std::string, Figure> values_;
   std::set<std::string> refused_;
   std::uint64_t steps_in_epoch_ = 0;
   std::uint64_t dropped_ = 0;

@@ -34,7 +34,10 @@ class JobFigures {
   void look_at_boundary(const Boundary& view, Time now);
   void progress(WorkerId worker, std::uint64_t step, Time now);
   void figures(WorkerId worker, const Figures& figures, Time now);
-  void traffic(const Traffic& report) { pace_.report(report); }
+  void traffic(ServerId server, const Traffic& report) {
+    pace_.report(report);
+    processes_[{Role::kServer, server.value}].seen.in_place = report.in_place;
+  }
   void output(ProcessId process, Time now) { processes_[process].seen.output_at = now; }
   void resident(ProcessId process, std::uint64_t bytes) {
     processes_[process].seen.resident = bytes;
@@ -60,6 +63,7 @@ class JobFigures {
     std::optional<Time> output_at;
     std::optional<std::uint64_t> resident;  ///< Its memory, in bytes.
     std::optional<Figures> figures;         ///< The latest of a worker.
+    std::optional<std::uint64_t> in_place;  ///< Of a server: Traffic::in_place.
   };
   [[nodiscard]] Process of(ProcessId process) const { return value_in(processes_, process).seen; }
   /// Of the last 10 s; nullopt: no figures came in them.

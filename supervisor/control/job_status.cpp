@@ -166,6 +166,7 @@ io::WorkerStatus worker_status(const StatusInput& in, WorkerId id, const Worker&
   if (seen.figures) {
     out.waited_s = static_cast<double>(seen.figures->waited_ns) / 1e9;
     for (const auto& [key, value] : seen.figures->values) out.values[key] = value;
+    for (const auto& [key, text] : seen.figures->texts) out.texts[key] = text;
   }
   if (const Pace::Share* share = in.figures.pace().of(id)) {
     out.own_step_s = seconds(share->own);
@@ -209,10 +210,12 @@ std::vector<io::ServerStatus> servers_status(const StatusInput& in) {
     const ProcessNotes& notes = value_in(in.processes, {Role::kServer, id.value});
     const ServerWatch& watch = in.job.servers().watch();
     const auto silence = watch.silence(id);
+    const JobFigures::Process seen = in.figures.of({Role::kServer, id.value});
     out.push_back({.id = id.value,
                    .port = s.port,
                    .pid = notes.pid,
-                   .resident_bytes = in.figures.of({Role::kServer, id.value}).resident,
+                   .resident_bytes = seen.resident,
+                   .in_place = seen.in_place,
                    .host = to_string(s.host),
                    .state = s.address.empty() ? "starting"
                             : silence         ? "silent"

@@ -8,6 +8,7 @@
 #include "core/base/quantity.h"
 #include "core/base/time.h"
 #include "io/job/status_fields.h"
+#include "io/line_prefixer.h"
 #include "supervisor/dtctl/file_tail.h"
 #include "supervisor/dtctl/folded_table.h"
 
@@ -125,7 +126,14 @@ std::string workers(const io::Status& status, Detail detail) {
                {shown(w.pid)},
                why_of(w)});
   }
-  return table.text() + values(status);
+  FoldedTable texts({{"WORKER", kIds}, {"REPORTS", kSame}}, detail.is_whole);
+  for (const io::WorkerStatus& w : status.workers) {
+    std::string said;
+    for (const auto& [name, text] : w.texts)
+      said += fmt::format("{}{} {}", said.empty() ? "" : ", ", name, io::printable(text));
+    if (!said.empty()) texts.add({{shown(w.id)}, {said}});
+  }
+  return table.text() + values(status) + (texts.empty() ? "" : "\n" + texts.text());
 }
 
 /// "cuda:0, NVIDIA H200", "cpu".

@@ -177,7 +177,7 @@ void AgentReports::on(WorkerId worker, const Figures& m) {
 }
 
 void AgentReports::on(ServerId server, const Traffic& m) {
-  figures_.traffic(m);
+  figures_.traffic(server, m);
   context_.post(FromServer<Traffic>{server, m});
 }
 

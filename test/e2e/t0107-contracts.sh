@@ -147,10 +147,10 @@ kill -KILL "$(pids_of servers)"
 for words in '' '--in 1h'; do dtctl leave localhost $words >/dev/null; done
 with '.rolling_back!=null' '.hosts[host=localhost].leaving!=null' '.leaving!=null'
 dtctl stop --force >/dev/null
-python3 "$T/paths.py" status <"$T/status.json" | sed -E 's/\.(lost_s|values)\..*/.\1.*/' | sort -u >"$T/status.txt"
+python3 "$T/paths.py" status <"$T/status.json" | sed -E 's/\.(lost_s|texts|values)\..*/.\1.*/' | sort -u >"$T/status.txt"
 golden status.txt
 # What no job here fills, or not each time: a field belongs to these only if no test can bring it about.
-python3 "$T/paths.py" status empty <"$T/status.json" | sed -E 's/\.(lost_s|values)\..*/.\1.*/' | sort -u >"$T/status_empty.txt"
+python3 "$T/paths.py" status empty <"$T/status.json" | sed -E 's/\.(lost_s|texts|values)\..*/.\1.*/' | sort -u >"$T/status_empty.txt"
 if [ -n "${DT_REWRITE-}" ]; then sort -u -o "$GOLDEN/status_empty.txt" "$GOLDEN/status_empty.txt" "$T/status_empty.txt"; fi
 unfilled=$(comm -23 "$T/status_empty.txt" "$GOLDEN/status_empty.txt")
 [ -z "$unfilled" ] || fail "no job filled $unfilled"

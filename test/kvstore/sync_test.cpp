@@ -314,9 +314,12 @@ TEST_CASE("dist_sync: a worker's samples and figures reach the supervisor withou
     for (options.step = 0; options.step < 5; ++options.step)
       for (const char* key : {"a", "b"}) must(pushpull(store, key, values, values, options));
     must(store.report("train_loss", 0.5 + w));
-    CHECK(eventually([&] { return cluster.figures(WorkerId(w)).values.size() == 1; }));
+    must(store.report("phase", "warm-up"));
+    CHECK(eventually([&] { return cluster.figures(WorkerId(w)).texts.size() == 1; }));
   });
   CHECK(cluster.figures(WorkerId(1)).samples == 35);
   CHECK(cluster.figures(WorkerId(1)).values.front() ==
         std::pair<std::string, double>("train_loss", 1.5));
+  CHECK(cluster.figures(WorkerId(1)).texts.front() ==
+        std::pair<std::string, std::string>("phase", "warm-up"));
 }

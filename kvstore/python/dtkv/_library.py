@@ -92,6 +92,7 @@ _FUNCTIONS = {
     "dtkv_pull_state": (c_int, [_STORE, c_size_t, _KEYS, c_int, _ARRAYS, POINTER(c_uint64)]),
     "dtkv_init_state": (c_int, [_STORE, c_size_t, _KEYS, c_int, _ARRAYS, POINTER(c_uint64)]),
     "dtkv_report": (c_int, [_STORE, c_char_p, c_double]),
+    "dtkv_report_text": (c_int, [_STORE, c_char_p, c_char_p]),
     "dtkv_array_from_dlpack": (c_int, [c_void_p, c_void_p, _ARRAYS]),
     "dtkv_array_from_dlpack_versioned": (c_int, [c_void_p, c_void_p, _ARRAYS, POINTER(c_int)]),
     "dtkv_version": (c_char_p, []),

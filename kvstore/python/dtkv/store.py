@@ -475,15 +475,17 @@ class Store:
         place = _whole("epoch", epoch, 32), _whole("step", step, 64)
         self._call(lambda at: self._library.dtkv_progress(at, *place), interruptibly=False)
 
-    def report(self, **values: float) -> None:
-        """Figures for people, in `dtctl status`: report(train_loss=0.3, learning_rate=0.1). The latest of each name is
-        sent once a second, at most 32 names. A value that is not finite is dropped. `steps_in_epoch` is the number
+    def report(self, **values: Union[float, str]) -> None:
+        """Figures for people, in `dtctl status`: report(train_loss=0.3, phase="warm-up"). The latest of each name is
+        sent once a second, at most 32 names. A number that is not finite is dropped. `steps_in_epoch` is the number
         of steps that an epoch has."""
         for name, value in values.items():
-            self._report(name.encode(), float(value))
+            self._report(name.encode(), value)
 
-    def _report(self, name: bytes, value: float) -> None:
-        self._call(lambda at: self._library.dtkv_report(at, name, value), interruptibly=False)
+    def _report(self, name: bytes, value: Union[float, str]) -> None:
+        report, given = ((self._library.dtkv_report_text, value.encode()) if isinstance(value, str)
+                         else (self._library.dtkv_report, float(value)))
+        self._call(lambda at: report(at, name, given), interruptibly=False)
 
     def close(self) -> None:
         """Says goodbye to the servers. Operations under way have 5 s. Arrays of allocate() stay usable. A second call

@@ -21,7 +21,7 @@ def arrays():
         for step in range(40):
             one_is_slow(view.rank)
             kv.pushpull("w", w, step=step)
-            kv.report(step=step)
+            kv.report(step=step, phase="slow")
 
 
 def torch_at(level):

@@ -93,7 +93,7 @@ class Values(unittest.TestCase):
         self.store.pushpull({"w": np.array([2, 4], np.float32)}, {"w": w}, samples=8, learning_rate=0.25)
         self.assertEqual(w.tolist(), [0.5, 1])
         self.store.progress(0, 1)
-        self.store.report(train_loss=0.5, steps_in_epoch=10)
+        self.store.report(train_loss=0.5, steps_in_epoch=10, phase="warm-up")
         with self.assertRaisesRegex(dtkv.InvalidUse, "'Loss' names no figure"):
             self.store.report(Loss=1)
         self.store.finish_steps()
@@ -572,6 +572,7 @@ class Faults(unittest.TestCase):
             ("dtkv_epoch_boundary", lambda: self.store.epoch_boundary(1)),
             ("dtkv_progress", lambda: self.store.progress(0, 0)),
             ("dtkv_report", lambda: self.store.report(loss=1)),
+            ("dtkv_report_text", lambda: self.store.report(phase="a")),
             ("dtkv_allocate", lambda: self.store.allocate(4)),
             ("dtkv_rank", lambda: self.store.rank),
         ):

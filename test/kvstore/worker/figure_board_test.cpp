@@ -26,26 +26,28 @@ TEST_CASE("figures: the latest value of each name, without those that are not fi
   CHECK(board.report("train_loss", 0.5));
   CHECK(board.report("train_loss", 0.25));
   CHECK(board.report("train_loss", std::numeric_limits<double>::quiet_NaN()));
-  CHECK(board.report("steps_in_epoch", 938));
+  CHECK(board.report("steps_in_epoch", 938.0));
   const auto figures = board.take();
   REQUIRE(figures);
   CHECK(figures->values == std::vector<std::pair<std::string, double>>{{"train_loss", 0.25}});
   CHECK(figures->dropped == 1);
   CHECK(figures->steps_in_epoch == 938);
-  CHECK(board.report("steps_in_epoch", -1));
+  CHECK(board.report("steps_in_epoch", -1.0));
   CHECK(board.take().value().steps_in_epoch == 0);
 }
 
 TEST_CASE("figures: a worker has 32 names, and is warned once of each other one", "[figures]") {
   FigureBoard board;
-  for (int i = 0; i < 32; ++i) CHECK(board.report("f" + std::to_string(i), i));
-  CHECK_FALSE(board.report("one_more", 1));
-  CHECK(board.report("one_more", 2));
-  CHECK(board.report("f31", 99));
+  for (int i = 0; i < 32; ++i) CHECK(board.report("f" + std::to_string(i), 1.0 * i));
+  CHECK_FALSE(board.report("one_more", 1.0));
+  CHECK(board.report("one_more", "2"));
+  CHECK(board.report("f31", "a text in place of a number"));
   const auto figures = board.take();
   REQUIRE(figures);
-  CHECK(figures->values.size() == 32);
-  CHECK(board.report("steps_in_epoch", 7));
+  CHECK(figures->values.size() == 31);
+  CHECK(figures->texts ==
+        std::vector<std::pair<std::string, std::string>>{{"f31", "a text in place of a number"}});
+  CHECK(board.report("steps_in_epoch", 7.0));
   CHECK(board.take().value().steps_in_epoch == 7);
 }
 

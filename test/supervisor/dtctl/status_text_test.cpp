@@ -23,6 +23,7 @@ TEST_CASE("status text: members, newcomers, cooling hosts and a refused edit in 
       {"id":0,"rank":0,"host":"10.0.0.7","state":"MEMBER","why":"","pid":11,"opened":true,
        "progress":{"epoch":4,"step":120,"age_s":0.5,"steps_in_epoch":938,"samples_per_s":1277.4},
        "values":{"train_loss":0.31248,"learning_rate":0.1},"steps_per_s":19.96,
+       "texts":{"overlap":"yes","phase":"warm-up\u001b[2J"},
        "own_step_s":0.0116,"waits_share":0.768,
        "resident_bytes":812000000,"output_age_s":74.9,"stalls":{"for_s":2.9,"process":"x"}},
       {"id":1,"rank":1,"host":"10.0.0.8","state":"MEMBER","why":"","pid":12,"opened":true,
@@ -67,6 +68,9 @@ WORKER  RANK  HOST          STATE     EPOCH  STEP        STEPS/S  SAMPLES/S  OWN
 1       1     10.0.0.8      MEMBER    4      119         -        -          -         -      -       -               12   no step for 1 min 14 s; the others wait for it; python3 (pid 12): stopped (T) in x
 12      -     u@node7:2222  STARTING  -      -           -        -          -         -      -       -               0    ssh is connecting
 worker 0 reports learning_rate 0.1, train_loss 0.3125
+
+WORKER  REPORTS
+0       overlap yes, phase warm-up\x1b[2J
 
 SERVER  HOST      STATE      ADDRESS              DEVICE
 0       10.0.0.7  listening  10.0.0.7 port 9000   -

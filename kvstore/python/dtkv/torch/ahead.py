@@ -8,6 +8,7 @@ layers' first. What is sent, and in which order it is added up, is the same, so 
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 import numpy
@@ -131,6 +132,7 @@ class Ahead:
             self._hooks = [on_gradient(one.parameter, weakly(self.see_gradient, number)) for number, one in enumerate(parameters)]
             if not has_compiled(self._model):
                 self._hooks.append(before_forward(weakly(self.see_forward)))
+        self._tell()
 
     def see_forward(self, module: Any, inputs: Any) -> None:
         """Before a module's forward()."""
@@ -174,11 +176,30 @@ class Ahead:
             fits = [rule for rule, said in enumerate(observed.samples) if said == step.samples]
             self._rules = fits[:1] if fits[0] != _BATCH else fits[:2]  # a batch's number is wrong once the program skips one
             self._make_buckets(observed.order + sorted(set(range(len(self._watched))) - set(observed.order)))
+            self._tell()
             return
         kind, self.why = failed
         self._failures[kind] = self._failures.get(kind, 0) + 1
         if self._failures[kind] >= _ENOUGH and not self._wanted:
             self._turn_off(self.why)
+        self._tell()
+
+    def _left_otherwise(self, given: str, sent: str, names: str, depth: int) -> None:
+        """step() was given other numbers than those with which gradients left: said once, to the line that called step(), which is
+        `depth` calls above; later steps do not leave in backward."""
+        text = f"step() was given {given}"
+        warnings.warn(
+            f"{text}, and its gradients left in backward with {sent}, which count: set {names} before backward; later steps are "
+            "sent by step()",
+            RuntimeWarning,
+            stacklevel=depth + 1,
+        )
+        self._turn_off(text)
+        self._tell()
+
+    def _tell(self) -> None:
+        """`dtctl status` shows it."""
+        self._training.store.report(overlap=str(self))
 
     def changed_after(self, name: str) -> InvalidUse:
         """The error of a gradient that changed when it had left."""

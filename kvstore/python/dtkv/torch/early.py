@@ -4,7 +4,6 @@ them: until then `.grad` is the worker's own.
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 import torch
@@ -149,14 +148,7 @@ class Early(Ahead):
             elif changed:
                 raise self.changed_after(changed[0].name)
         if sent.samples != step.samples:
-            text = f"step() was given {step.samples} samples"
-            warnings.warn(
-                f"{text}, and its gradients left in backward with {sent.samples}, which count: set optimizer.samples before "
-                "backward; later steps are sent by step()",
-                RuntimeWarning,
-                stacklevel=6,
-            )
-            self._turn_off(text)
+            self._left_otherwise(f"{step.samples} samples", str(sent.samples), "optimizer.samples", depth=6)
         return {one.name: one.row for one in self._places}, [bucket.push for bucket in self._buckets if bucket.push is not None]
 
     def end_step(self) -> None:
@@ -177,3 +169,4 @@ class Early(Ahead):
         """From now on gradients leave in step() alone."""
         self.check_ended()
         self._turn_off(why)
+        self._tell()

@@ -216,7 +216,7 @@ class Elastic:
             if not self._is_lost:
                 epoch += 1
 
-    def report(self, **values: float) -> None:
+    def report(self, **values: Union[float, str]) -> None:
         """Figures for people, in `dtctl status`: report(train_loss=loss.item()). Cheap: the latest of each name is sent once
         a second."""
         self.store.report(**values)

@@ -5,7 +5,6 @@ step() sends what backward has not sent, and does not wait: see under_way.
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, Dict, List, Optional
 
 import torch
@@ -129,15 +128,8 @@ class Overlap(Ahead):
             self.drop()
             raise
         if sent is not None and not sent.same_as(step):
-            said = f"{sent.samples} samples and the learning rate {sent.rate:g}"
-            text = f"step() was given {step.samples} samples and the learning rate {step.rate:g}"
-            warnings.warn(
-                f"{text}, and its gradients left in backward with {said}, which count: set job.samples and job.lr before "
-                "backward; later steps are sent by step()",
-                RuntimeWarning,
-                stacklevel=4,
-            )
-            self._turn_off(text)
+            given, left = (f"{one.samples} samples and the learning rate {one.rate:g}" for one in (step, sent))
+            self._left_otherwise(given, left, "job.samples and job.lr", depth=4)
         self.is_under_way = True
         return True
 
