@@ -85,30 +85,27 @@ Status device_memory(std::size_t& free, std::size_t& total) {
   return status_of(cudaMemGetInfo(&free, &total));
 }
 
-void DeviceMemory::Free::operator()(void* data) const { cudaFree(data); }
 Status DeviceMemory::allocate(std::size_t bytes) {
   void* fresh = nullptr;
   const Status status = bytes > 0 ? status_of(cudaMalloc(&fresh, bytes)) : Status{};
   if (!status.ok()) return status;
-  data_.reset(fresh);
+  data_ = {fresh, [](void* data) { cudaFree(data); }};
   size_ = bytes;
   return {};
 }
 
-void PinnedMemory::Free::operator()(void* data) const { cudaFreeHost(data); }
 Status PinnedMemory::allocate(std::size_t bytes) {
   void* fresh = nullptr;
   const Status status =
       bytes > 0 ? status_of(cudaHostAlloc(&fresh, bytes, cudaHostAllocPortable)) : Status{};
-  if (status.ok()) data_.reset(fresh);
+  if (status.ok()) data_ = {fresh, [](void* data) { cudaFreeHost(data); }};
   return status;
 }
 
-void PinnedRegistration::End::operator()(void* data) const { cudaHostUnregister(data); }
 Status PinnedRegistration::add(void* data, std::size_t bytes) {
   const Status status =
       bytes > 0 ? status_of(cudaHostRegister(data, bytes, cudaHostRegisterPortable)) : Status{};
-  if (status.ok()) data_.reset(bytes > 0 ? data : nullptr);
+  if (status.ok()) data_ = {bytes > 0 ? data : nullptr, [](void* old) { cudaHostUnregister(old); }};
   return status;
 }
 
@@ -135,7 +132,6 @@ std::size_t bytes_from(void* data) {
 
 }  // namespace
 
-void IpcMemory::Close::operator()(void* data) const { cudaIpcCloseMemHandle(data); }
 Status IpcMemory::open(const MemoryHandle& handle) {
   cudaIpcMemHandle_t told{};
   std::memcpy(&told, handle.bytes, sizeof told);
@@ -143,7 +139,7 @@ Status IpcMemory::open(const MemoryHandle& handle) {
   const Status status =
       status_of(cudaIpcOpenMemHandle(&fresh, told, cudaIpcMemLazyEnablePeerAccess));
   if (!status.ok()) return status;
-  data_.reset(fresh);
+  data_ = {fresh, [](void* data) { cudaIpcCloseMemHandle(data); }};
   size_ = bytes_from(fresh);
   return {};
 }

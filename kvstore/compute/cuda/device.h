@@ -50,6 +50,9 @@ Status add_callback(Stream stream, void (*function)(void*), void* argument);
 /// Free and total memory of the calling thread's device, in bytes.
 Status device_memory(std::size_t& free, std::size_t& total);
 
+/// Memory, and what ends the hold on it.
+using OwnedMemory = std::unique_ptr<void, void (*)(void*)>;
+
 /// Device memory, aligned to 256 bytes at least. Freeing it waits for the device.
 class DeviceMemory {
  public:
@@ -59,10 +62,7 @@ class DeviceMemory {
   [[nodiscard]] std::size_t size() const { return data_ ? size_ : 0; }
 
  private:
-  struct Free {
-    void operator()(void* data) const;
-  };
-  std::unique_ptr<void, Free> data_;
+  OwnedMemory data_{nullptr, nullptr};
   std::size_t size_ = 0;
 };
 
@@ -74,10 +74,7 @@ class PinnedMemory {
   [[nodiscard]] void* data() const { return data_.get(); }
 
  private:
-  struct Free {
-    void operator()(void* data) const;
-  };
-  std::unique_ptr<void, Free> data_;
+  OwnedMemory data_{nullptr, nullptr};
 };
 
 /// Keeps existing host memory pinned for all devices while this object lives; the memory must
@@ -88,10 +85,7 @@ class PinnedRegistration {
   Status add(void* data, std::size_t bytes);
 
  private:
-  struct End {
-    void operator()(void* data) const;
-  };
-  std::unique_ptr<void, End> data_;
+  OwnedMemory data_{nullptr, nullptr};
 };
 
 /// Names an allocation of device memory to another process of the host.
@@ -114,10 +108,7 @@ class IpcMemory {
   [[nodiscard]] std::size_t size() const { return data_ ? size_ : 0; }
 
  private:
-  struct Close {
-    void operator()(void* data) const;
-  };
-  std::unique_ptr<void, Close> data_;
+  OwnedMemory data_{nullptr, nullptr};
   std::size_t size_ = 0;
 };
 

@@ -25,17 +25,11 @@ Status fill(void*, int, std::size_t, Stream) { return kWithoutCuda; }
 Status add_callback(Stream, void (*)(void*), void*) { return kWithoutCuda; }
 Status device_memory(std::size_t&, std::size_t&) { return kWithoutCuda; }
 
-void DeviceMemory::Free::operator()(void*) const {}
 Status DeviceMemory::allocate(std::size_t) { return kWithoutCuda; }
-
-void PinnedMemory::Free::operator()(void*) const {}
 Status PinnedMemory::allocate(std::size_t) { return kWithoutCuda; }
-
-void PinnedRegistration::End::operator()(void*) const {}
 Status PinnedRegistration::add(void*, std::size_t) { return kWithoutCuda; }
 
 Status export_memory(const DeviceMemory&, MemoryHandle&) { return kWithoutCuda; }
-void IpcMemory::Close::operator()(void*) const {}
 Status IpcMemory::open(const MemoryHandle&) { return kWithoutCuda; }
 
 UniqueStream::~UniqueStream() = default;

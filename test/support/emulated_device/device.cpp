@@ -143,37 +143,32 @@ Status device_memory(std::size_t& free, std::size_t& total) {
 
 // ---------------------------------------------------------------- memory
 
-void DeviceMemory::Free::operator()(void* data) const {
-  machine().free(Machine::Kind::kDevice, data);
-}
 Status DeviceMemory::allocate(std::size_t bytes) {
   void* fresh = nullptr;
   Status status = enter();
   if (status.ok() && bytes > 0)
     status = machine().allocate(Machine::Kind::kDevice, the_device, bytes, fresh);
   if (!status.ok()) return status;
-  data_.reset(fresh);
+  data_ = {fresh, [](void* data) { machine().free(Machine::Kind::kDevice, data); }};
   size_ = bytes;
   return {};
 }
 
-void PinnedMemory::Free::operator()(void* data) const {
-  machine().free(Machine::Kind::kPinned, data);
-}
 Status PinnedMemory::allocate(std::size_t bytes) {
   void* fresh = nullptr;
   Status status = enter();
   if (status.ok() && bytes > 0)
     status = machine().allocate(Machine::Kind::kPinned, 0, bytes, fresh);
-  if (status.ok()) data_.reset(fresh);
+  if (status.ok())
+    data_ = {fresh, [](void* data) { machine().free(Machine::Kind::kPinned, data); }};
   return status;
 }
 
-void PinnedRegistration::End::operator()(void* data) const { machine().remove_registration(data); }
 Status PinnedRegistration::add(void* data, std::size_t bytes) {
   Status status = enter();
   if (status.ok() && bytes > 0) status = machine().add_registration(data, bytes);
-  if (status.ok()) data_.reset(bytes > 0 ? data : nullptr);
+  if (status.ok())
+    data_ = {bytes > 0 ? data : nullptr, [](void* old) { machine().remove_registration(old); }};
   return status;
 }
 
@@ -184,7 +179,6 @@ Status export_memory(const DeviceMemory& memory, MemoryHandle& handle) {
   return machine().status();
 }
 
-void IpcMemory::Close::operator()(void* data) const { machine().close(data); }
 Status IpcMemory::open(const MemoryHandle& handle) {
   Exported told;
   std::memcpy(&told, handle.bytes, sizeof told);
@@ -194,7 +188,7 @@ Status IpcMemory::open(const MemoryHandle& handle) {
   std::size_t size = 0;
   const Status status = machine().open(told.name, fresh, size);
   if (!status.ok()) return status;
-  data_.reset(fresh);
+  data_ = {fresh, [](void* data) { machine().close(data); }};
   size_ = size;
   return {};
 }
