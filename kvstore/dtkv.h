@@ -282,6 +282,8 @@ DTKV_API int dtkv_report(dtkv_store* store, const char* name, double value);
 /* The same of a text in place of a number, of which 200 bytes are sent: "overlap". */
 DTKV_API int dtkv_report_text(dtkv_store* store, const char* name, const char* text);
 
+/* Whether a store takes arrays on this CUDA device. DTKV_INVALID: no; the message says why. */
+DTKV_API int dtkv_check_device(int device_id);
 DTKV_API const char* dtkv_version(void);
 /* DTKV_ABI of the library that is loaded. A program that finds it at run time (dlopen, ctypes)
  * compares it with the number that the program was written for. */

@@ -454,6 +454,13 @@ int dtkv_report_text(dtkv_store* store, const char* name, const char* text) {
   return report(store, name, std::string(text ? text : "").substr(0, kLongestText));
 }
 
+int dtkv_check_device(int device_id) {
+  return guarded([&] {
+    const std::string why = dt::kv::cuda::why_no_device(device_id);
+    return why.empty() ? DTKV_OK : fail(DTKV_INVALID, why);
+  });
+}
+
 const char* dtkv_version(void) { return DT_VERSION; }
 int dtkv_abi(void) { return DTKV_ABI; }
 

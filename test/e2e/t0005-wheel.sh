@@ -22,6 +22,9 @@ expect_status 0
   [ -f "$T/venv/share/doc/dtlaunch/$example" ] || fail "$example is not in share/doc/dtlaunch"
 done
 [ -s "$(echo "$T"/venv/lib/python3.*/site-packages/dtlaunch-*.dist-info/licenses/libssh)" ] || fail "pip left the licences out"
+driver=$(sed -n 's/^DT_NVIDIA_DRIVER:INTERNAL=//p' "$DT_BUILD/CMakeCache.txt")  # of a build with CUDA
+[ -z "$driver" ] || grep -q "^GPUs need an NVIDIA driver $driver or later" "$T"/venv/lib/python3.*/site-packages/dtlaunch-*.dist-info/METADATA ||
+  fail "the wheel's description does not name the driver $driver"
 if command -v man >/dev/null; then
   for page in dtlaunch dtctl dtagent; do
     run man env -u MANPATH PATH="$T/venv/bin:$PATH" man -w $page

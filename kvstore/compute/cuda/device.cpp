@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
+
+#include "kvstore/compute/cuda/driver_version.h"
 
 namespace dt::kv::cuda {
 
@@ -36,10 +39,12 @@ Function driver_function(const char* name) {
 std::string why_no_device(int number) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
-  if (error == cudaErrorInsufficientDriver)
-    return "no CUDA device: no NVIDIA driver on this machine, or one older than CUDA " +
-           std::to_string(CUDART_VERSION / 1000) + "." +
-           std::to_string(CUDART_VERSION % 1000 / 10) + " needs";
+  if (error == cudaErrorInsufficientDriver) {
+    std::ifstream file("/proc/driver/nvidia/version");
+    std::string said;
+    std::getline(file, said);
+    return "no CUDA device: " + why_no_driver(said, CUDART_VERSION, DT_NVIDIA_DRIVER);
+  }
   if (error != cudaSuccess) return std::string("no CUDA device: ") + status_of(error).error;
   if (count == 0) return "no CUDA device on this machine";
   if (number < 0 || number >= count)

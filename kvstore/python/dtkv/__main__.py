@@ -30,6 +30,7 @@ def main() -> int:
         print(f"libdtkv    {error}", file=sys.stderr)
         return 1
     print(f"libdtkv    {version()}, ABI {library.dtkv_abi()} ({library._name})")
+    print(f"device 0   {_library.last_error() if library.dtkv_check_device(0) else 'CUDA can use it'}")
     for name in ("numpy", "torch"):
         print(f"{name:10} {'there' if importlib.util.find_spec(name) else 'not installed'}")
     given = {name: value for name, value in sorted(os.environ.items()) if name.startswith("DT_")}

@@ -95,6 +95,7 @@ _FUNCTIONS = {
     "dtkv_report_text": (c_int, [_STORE, c_char_p, c_char_p]),
     "dtkv_array_from_dlpack": (c_int, [c_void_p, c_void_p, _ARRAYS]),
     "dtkv_array_from_dlpack_versioned": (c_int, [c_void_p, c_void_p, _ARRAYS, POINTER(c_int)]),
+    "dtkv_check_device": (c_int, [c_int]),
     "dtkv_version": (c_char_p, []),
     "dtkv_abi": (c_int, []),
 }

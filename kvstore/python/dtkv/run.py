@@ -243,6 +243,9 @@ def _import_all(preload: List[str]) -> str:
             importlib.import_module(module)
         except BaseException as error:  # whatever it is, the script may do without
             return f"--preload {module}: {type(error).__name__}: {error}"
+        torch: Any = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_initialized():
+            return f"--preload {module} uses a GPU, which a fork cannot go on with"
         threads = len(os.listdir("/proc/self/task"))
         if threads > 1:
             return f"--preload {module} starts threads ({threads - 1}), which a fork would not have"

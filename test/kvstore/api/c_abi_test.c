@@ -206,6 +206,10 @@ static void a_store_takes_them(void) {
 
 static void the_library_says_which_interface_it_has(void) { CHECK(dtkv_abi() == DTKV_ABI); }
 
+static void a_device_that_is_not_there_has_a_reason(void) {
+  CHECK_REFUSED(dtkv_check_device(77), "no CUDA device");
+}
+
 static void kept_memory_outlives_its_store(void) {
   dtkv_store* store = NULL;
   void* kept = NULL;
@@ -223,6 +227,7 @@ static void kept_memory_outlives_its_store(void) {
 int main(void) {
   kept_memory_outlives_its_store();
   the_library_says_which_interface_it_has();
+  a_device_that_is_not_there_has_a_reason();
   tensors_become_arrays();
   others_are_refused();
   versioned_tensors_say_more();

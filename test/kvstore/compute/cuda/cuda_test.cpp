@@ -2,6 +2,7 @@
 #include <random>
 
 #include "kvstore/compute/cuda/device.h"
+#include "kvstore/compute/cuda/driver_version.h"
 #include "kvstore/compute/kernels/kernels.h"
 #include "test/kvstore/compute/cuda/checks.h"
 #include "test/support/catch.h"
@@ -60,6 +61,20 @@ struct Sources {
 };
 
 }  // namespace
+
+TEST_CASE("cuda: what lacks is told with the driver there is and the one that is needed",
+          "[cuda]") {
+  CHECK(why_no_driver(
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 "
+            "UTC 2026\nGCC version:  gcc version 12.2.0 (Debian 12.2.0-14)\n",
+            13000, 580) == "the NVIDIA driver is 535.183.01, CUDA 13.0 needs 580 or later");
+  CHECK(why_no_driver(
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  470.57.02  Release Build",
+            12040, 525) == "the NVIDIA driver is 470.57.02, CUDA 12.4 needs 525 or later");
+  CHECK(why_no_driver("", 11080, 450) ==
+        "no NVIDIA driver on this machine, CUDA 11.8 needs 450 or later");
+  CHECK(why_no_driver("v535 x86_64 Kernel", 11080, 450).starts_with("no NVIDIA driver"));
+}
 
 TEST_CASE("cuda: the host form computes what plain loops and float64 do", "[cuda]") {
   for (const auto& check : all_checks<OnHost>()) {
