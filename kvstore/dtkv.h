@@ -100,8 +100,10 @@ enum dtkv_key_flags {
  * the other direction, call dtkv_wait, after which the values are there, or dtkv_wait_in_stream.
  *
  * Arrays on devices are copied chunk by chunk through pinned memory of the store, from which they
- * are sent and into which values are received. A build without CUDA, and a machine without a
- * device, refuse them: DTKV_INVALID, and a message that names what is missing. */
+ * are sent and into which values are received. In a `local` store whose first array is on a device,
+ * that device has the values and computes, and its arrays are used where they are. A build without
+ * CUDA, and a machine without a device, refuse them: DTKV_INVALID, and a message that names what is
+ * missing. */
 typedef struct dtkv_array {
   void* data;
   size_t count; /* elements */

@@ -65,8 +65,8 @@ MAY = {
     "kvstore/server/checkpoint": "core/base core/files io io/job kvstore/protocol kvstore/compute",
     "kvstore/server": "core/base core/protocol io io/job kvstore/protocol kvstore/compute kvstore/compute/* kvstore/link"
                       " kvstore/server/checkpoint",
-    "kvstore/api": "core/base kvstore kvstore/protocol kvstore/compute kvstore/link kvstore/server kvstore/worker"
-                   " kvstore/worker/device",
+    "kvstore/api": "core/base kvstore kvstore/protocol kvstore/compute kvstore/compute/cuda kvstore/link kvstore/server"
+                   " kvstore/worker kvstore/worker/device",
     "kvstore/gpucheck": "core/base core/protocol io kvstore/compute/cuda",
     "trainer/data": "core/base kvstore/dtkv.h kvstore/kvstore.h",
     "trainer/models": "core/base",

@@ -1,8 +1,11 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "kvstore/compute/compression.h"
+#include "kvstore/compute/cuda/device_guard.h"
+#include "kvstore/compute/device_engine.h"
 #include "kvstore/compute/reduce.h"
 #include "kvstore/link/shared_memory.h"
 #include "kvstore/server/shard.h"
@@ -21,16 +24,14 @@ std::string array_mismatch(WorkerId worker, const data::KeySpec& key, const Arra
 namespace {
 
 /// A server's shard without a network: its only contributor is this worker, so every round
-/// completes within the call. Arrays on devices are copied through host memory, and the host
-/// computes: a call with such arrays waits for their streams.
+/// completes within the call.
+///
+/// If the first array is on a device, that device has the values and computes: its arrays are read
+/// and written where they are, in the order of their streams. Other arrays on devices are copied
+/// through host memory, and a call with such arrays waits for their streams.
 class LocalStore final : public Store, private Answers {
  public:
-  explicit LocalStore(std::string type) : type_(std::move(type)), shard_(options(), *this) {
-    ServerCommit commit;
-    commit.generation = Generation(1);
-    commit.contributors = {WorkerId(0)};
-    shard_.commit(commit, Time{});
-  }
+  explicit LocalStore(std::string type) : type_(std::move(type)) { begin_shard(); }
 
   const std::string& type() const override { return type_; }
   View view() const override {
@@ -44,6 +45,7 @@ class LocalStore final : public Store, private Answers {
   bool is_lead() const override { return true; }
 
   Status init(const Keys& keys, const Arrays& given, std::uint8_t flags) override {
+    if (auto chosen = choose_engine(given); !chosen) return chosen;
     HostArrays on_host(given);
     if (auto made = on_host.make(devices_, true); !made) return made;
     const auto& values = on_host.get();
@@ -75,19 +77,26 @@ class LocalStore final : public Store, private Answers {
     const Arrays none;
     HostArrays from(values ? *values : none);
     HostArrays into(out ? *out : none);
-    if (auto made = from.make(devices_, true); !made) return tl::unexpected(made.error());
-    if (auto made = into.make(devices_, false); !made) return tl::unexpected(made.error());
+    const auto stays = [this](const Array& array) { return is_direct(array); };
+    if (auto made = from.make(devices_, true, stays); !made) return tl::unexpected(made.error());
+    if (auto made = into.make(devices_, false, stays); !made) return tl::unexpected(made.error());
+    std::set<cuda::Stream> streams;
     for (const auto* arrays : {values, out}) {
       if (!arrays) continue;
       if (auto fits = check(keys, *arrays); !fits) return tl::unexpected(fits.error());
+      for (const Array& array : *arrays)
+        if (is_direct(array)) streams.insert(array.stream);
     }
-    for (std::size_t i = 0; i < keys.size(); ++i) {
+    for (const cuda::Stream stream : streams) device_->follow(stream);
+    Status done;
+    for (std::size_t i = 0; done && i < keys.size(); ++i) {
       Key& key = keys_.at(keys[i]);
       const Array* place = out ? &into.get()[i] : nullptr;
-      const Status done = values ? contribute(key, from.get()[i], place, options)
-                                 : ask(header_of(data::Type::kPull, key), Payload(), place);
-      if (!done) return tl::unexpected(done.error());
+      done = values ? contribute(key, from.get()[i], place, options)
+                    : ask(header_of(data::Type::kPull, key), Payload(), place);
     }
+    for (const cuda::Stream stream : streams) device_->lead(stream);
+    if (!done) return tl::unexpected(done.error());
     if (auto written = into.write(); !written) return tl::unexpected(written.error());
     return ++last_handle_;
   }
@@ -109,8 +118,8 @@ class LocalStore final : public Store, private Answers {
       return store_error(Code::kInvalid, "this memory was not allocated by the store");
     return {};
   }
-  Status wait(Handle /*handle*/, double /*timeout_s*/) override { return {}; }
-  Status wait_all(double /*timeout_s*/) override { return {}; }
+  Status wait(Handle /*handle*/, double /*timeout_s*/) override { return finish(); }
+  Status wait_all(double /*timeout_s*/) override { return finish(); }
   Status wait_in_stream(Handle /*handle*/, double /*timeout_s*/) override { return {}; }
   Status set_optimizer(const std::string& spec) override {
     return ask({.type = data::Type::kSetOptimizer}, Payload(spec), nullptr);
@@ -196,15 +205,47 @@ class LocalStore final : public Store, private Answers {
     return header;
   }
 
-  static ShardOptions options() {
+  void begin_shard() {
     ShardOptions options;
     options.is_registrar = true;
-    return options;
+    options.device = device_;
+    shard_.emplace(std::move(options), static_cast<Answers&>(*this));
+    ServerCommit commit;
+    commit.generation = Generation(1);
+    commit.contributors = {WorkerId(0)};
+    shard_->commit(commit, Time{});
+  }
+  /// Before the first keys: the device of their arrays computes.
+  Status choose_engine(const Arrays& given) {
+    const bool is_first = keys_.empty() && !device_ && !given.empty();
+    if (!is_first || !given.front().is_on_device()) return {};
+    if (auto known = devices_.check(given); !known) return known;
+    const cuda::DeviceGuard before;
+    auto device = DeviceEngine::open(given.front().place.device);
+    if (!device) return store_error(device.error());
+    const auto spec = optimizer();
+    if (!spec) return tl::unexpected(spec.error());
+    device_ = std::move(*device);
+    device_->be_lazy();
+    begin_shard();
+    return spec->empty() ? Status() : set_optimizer(*spec);
+  }
+  /// Whether the device reads and writes it where it is.
+  bool is_direct(const Array& array) const {
+    return device_ && array.is_on_device() && array.place.device == device_->number() &&
+           DeviceEngine::computes(array.dtype) && compression_.codec == data::Codec::kNone;
+  }
+  /// Values are where they belong, for the host too.
+  Status finish() {
+    if (!device_) return {};
+    device_->finish();
+    const std::string why = device_->take_failure();
+    return why.empty() ? Status() : store_error(Code::kInternal, why);
   }
   Payload bytes(data::Header& header, const Array& array) {
     const std::size_t size = bytes_of(array);
     header.payload = static_cast<std::uint32_t>(size);
-    Payload payload = header.payload == size ? shard_.take(header) : Payload(size);
+    Payload payload = header.payload == size ? shard_->take(header) : Payload(size);
     if (!payload.empty()) std::memcpy(payload.data(), array.data, payload.size());
     return payload;
   }
@@ -218,6 +259,7 @@ class LocalStore final : public Store, private Answers {
     header.step = options.step;
     header.learning_rate = options.learning_rate;
     key.next = key.next.next();  // with one contributor the round completes, well or badly
+    if (is_direct(value)) return ask(header, {}, out, static_cast<const std::byte*>(value.data));
     const bool auxiliary = (key.spec.flags & data::kAuxiliary) != 0;
     if (compression_.codec == data::Codec::kNone || !is_compressible(header.dtype, auxiliary))
       return ask(header, bytes(header, value), out);
@@ -230,10 +272,21 @@ class LocalStore final : public Store, private Answers {
     return ask(header, std::move(payload), out);
   }
 
-  Status ask(const data::Header& header, Payload payload, const Array* out) {
+  /// `in`: the gradient, if the device reads it where it is.
+  Status ask(const data::Header& header, Payload payload, const Array* out,
+             const std::byte* in = nullptr) {
+    std::optional<cuda::DeviceGuard> here;
+    if (device_) here.emplace(device_->number());
+    SharedBuffers shared;
+    shared.in = in;
+    shared.in_is_on_device = in != nullptr;
+    shared.out_is_on_device = out && is_direct(*out);
+    if (shared.out_is_on_device) shared.out = static_cast<std::byte*>(out->data);
     out_ = out;
     answer_.reset();
-    shard_.handle(header, std::move(payload), Time{});
+    shard_->handle(header, std::move(payload), Time{}, std::move(shared));
+    if (device_ && device_->is_broken())
+      return store_error(Code::kInternal, device_->take_failure());
     DT_CHECK(answer_, "a store of one worker answers at once");
     return *answer_;
   }
@@ -241,19 +294,21 @@ class LocalStore final : public Store, private Answers {
   void answer(WorkerId /*to*/, const data::Header& header,
               std::shared_ptr<const Payload> payload) override {
     answer_.emplace();
+    if (device_ && payload) device_->finish();
     answered_step_ = header.step;
     text_ = payload && header.type == data::Type::kDone ? payload->text() : std::string_view();
     if (header.type == data::Type::kFailed) {
       const auto failure = wire::parse<data::Failure>(payload->text());
       DT_CHECK(failure, "our own failure parses");
       *answer_ = store_error(failure->code, failure->message);
-    } else if (out_ && header.type == data::Type::kValue && !payload->empty()) {
+    } else if (out_ && payload && header.type == data::Type::kValue && !payload->empty()) {
       std::memcpy(out_->data, payload->data(), payload->size());
     }
   }
 
   std::string type_;
-  Shard shard_;
+  std::shared_ptr<DeviceEngine> device_;  ///< Null: the host computes.
+  std::optional<Shard> shard_;
   std::map<std::string, Key> keys_;
   std::vector<std::shared_ptr<SharedMemory>> memories_;
   Compression compression_;

@@ -114,6 +114,7 @@ Result<std::shared_ptr<DeviceEngine>> DeviceEngine::open(int number) {
 cuda::Status DeviceEngine::start() {
   if (const auto status = cuda::use_device(number_); !status.ok()) return status;
   if (const auto status = stream_.create(); !status.ok()) return status;
+  if (const auto status = ordered_.create(); !status.ok()) return status;
   if (const auto status = found_.allocate(sizeof(std::uint64_t)); !status.ok()) return status;
   *found() = 0;
   return {};
@@ -156,7 +157,7 @@ void DeviceEngine::give(Payload payload) {
 Payload DeviceEngine::swap_out(Payload& ours, std::mutex& guard) {
   Payload host(ours.size());
   copy(host.data(), ours.data(), ours.size());
-  wait();
+  finish();
   if (!goes_on()) return {};
   const std::lock_guard lock(guard);
   return std::exchange(ours, std::move(host));
@@ -173,14 +174,23 @@ void DeviceEngine::keep(Payload host) {
   if (host.empty()) return;
   kept_bytes_ += host.size();
   kept_.push_back(std::move(host));
-  if (kept_bytes_ > kMostKept) wait();
+  if (kept_bytes_ > kMostKept) finish();
 }
 
 void DeviceEngine::copy(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (goes_on() && bytes > 0) expect(cuda::copy(to, from, bytes, stream_.get()));
 }
 
+void DeviceEngine::order(cuda::Stream first, cuda::Stream second) {
+  if (goes_on()) expect(ordered_.record(first));
+  if (goes_on()) expect(ordered_.make_wait(second));
+}
+
 void DeviceEngine::wait() {
+  if (!is_lazy_) finish();
+}
+
+void DeviceEngine::finish() {
   const auto status = cuda::wait(stream_.get());
   for (auto& payload : kept_) host_pool_->give(std::move(payload));
   kept_.clear();

@@ -50,6 +50,15 @@ class DeviceEngine final : public Engine {
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) override;
   [[nodiscard]] Payload swap_out(Payload& ours, std::mutex& guard) override;
   void wait() override;
+  /// Waits, also where wait() does not.
+  void finish();
+  /// For a caller that orders its own streams: wait() does nothing from now on, and what it
+  /// promises holds on a stream after lead(), and for the host after finish().
+  void be_lazy() { is_lazy_ = true; }
+  /// Later calls come after the work that is on `stream`.
+  void follow(cuda::Stream stream) { order(stream, stream_.get()); }
+  /// Later work on `stream` comes after the calls made so far.
+  void lead(cuda::Stream stream) { order(stream_.get(), stream); }
   [[nodiscard]] std::string take_failure() override;
   [[nodiscard]] bool goes_on() const override { return failure_.empty(); }
   /// The device has failed.
@@ -86,6 +95,7 @@ class DeviceEngine final : public Engine {
   /// Keeps the host's bytes until the stream has read them.
   void keep(Payload host);
   void expect(cuda::Status status);
+  void order(cuda::Stream first, cuda::Stream second);
   std::byte* moments(std::shared_ptr<Payload>& state, std::size_t bytes);
   /// Where the device counts non-finite elements.
   [[nodiscard]] std::uint64_t* found() const { return static_cast<std::uint64_t*>(found_.data()); }
@@ -102,6 +112,7 @@ class DeviceEngine final : public Engine {
   std::shared_ptr<PayloadPool> host_pool_;
   std::shared_ptr<PayloadPool> pool_;
   cuda::UniqueStream stream_;
+  cuda::Event ordered_;
   cuda::PinnedMemory found_;
   std::uint64_t told_ = 0;  ///< *found() at the last wait().
   std::uint64_t seen_ = 0;  ///< Counted up to the last wait(), and not taken yet.
@@ -109,6 +120,7 @@ class DeviceEngine final : public Engine {
   std::size_t kept_bytes_ = 0;
   std::string failure_;
   bool is_broken_ = false;
+  bool is_lazy_ = false;
   std::function<bool()> make_room_;
 };
 

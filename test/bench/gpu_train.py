@@ -7,6 +7,7 @@ Prints for each epoch RATE and, with --model small, LOSS; for the last epoch PAR
 import argparse
 import hashlib
 import os
+import sys
 import time
 
 import torch
@@ -196,7 +197,9 @@ class Training:
         if self.device.type == "cuda":
             print(f"PEAK {who}: {torch.cuda.max_memory_allocated(self.device) / 1e9:.2f} GB", flush=True)
         digest = hashlib.sha256()
-        for tensor in self.model.parameters():
+        for name, tensor in self.model.named_parameters():
+            if tensor.dim() == 4 and not tensor.is_contiguous(memory_format=self.format):
+                sys.exit(f"{name} has the strides {tensor.stride()}, and had those of {self.format}")
             digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
         print(f"HASH {who}: {digest.hexdigest()[:16]}", flush=True)
 

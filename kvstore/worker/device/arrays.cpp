@@ -33,12 +33,13 @@ Status KnownDevices::check(const Arrays& arrays) {
   return {};
 }
 
-Status HostArrays::make(KnownDevices& devices, bool reads) {
+Status HostArrays::make(KnownDevices& devices, bool reads,
+                        const std::function<bool(const Array&)>& stays) {
   if (std::ranges::none_of(original_, &Array::is_ordered)) return {};
   if (auto known = devices.check(original_); !known) return known;
   copies_ = original_;
   for (auto& array : copies_) {
-    if (!array.is_ordered()) continue;
+    if (!array.is_ordered() || (stays && stays(array))) continue;
     const cuda::DeviceGuard here(array.place.device);
     const Array original = array;
     cuda::Status status;
@@ -59,7 +60,7 @@ Status HostArrays::make(KnownDevices& devices, bool reads) {
 Status HostArrays::write() const {
   for (std::size_t i = 0; i < copies_.size(); ++i) {
     const auto& to = original_[i];
-    if (!to.is_on_device() || to.count == 0) continue;
+    if (!to.is_on_device() || to.count == 0 || to.data == copies_[i].data) continue;
     const cuda::DeviceGuard here(to.place.device);
     auto status = cuda::copy(to.data, copies_[i].data, bytes_of(to), to.stream);
     if (status.ok()) status = cuda::wait(to.stream);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -28,8 +29,10 @@ class HostArrays {
  public:
   /// Makes no copies yet; the arrays outlive this.
   explicit HostArrays(const Arrays& arrays) : original_(arrays) {}
-  /// Makes the copies; `reads`: with the arrays' content.
-  [[nodiscard]] Status make(KnownDevices& devices, bool reads);
+  /// Makes the copies; `reads`: with the arrays' content. Arrays that stay (null: none) get none,
+  /// and their streams are not waited for.
+  [[nodiscard]] Status make(KnownDevices& devices, bool reads,
+                            const std::function<bool(const Array&)>& stays = {});
   [[nodiscard]] const Arrays& get() const { return copies_.empty() ? original_ : copies_; }
   /// Writes the copies back to their arrays.
   [[nodiscard]] Status write() const;

@@ -1,7 +1,8 @@
 /// CUDA devices for tests: kvstore/compute/cuda/device.h and launch.h over ordinary memory, for
 /// programs with the target property DT_EMULATED_DEVICE. Each process has its own devices. For
 /// programs that are not tests themselves, the environment sets the number of devices
-/// (DT_EMULATED_DEVICES; 1) and the memory of each (DT_EMULATED_BYTES; unlimited).
+/// (DT_EMULATED_DEVICES; 1), the memory of each (DT_EMULATED_BYTES; unlimited), and that devices
+/// reach all memory (DT_EMULATED_REACH=all), for who calls ordinary memory a device's.
 ///
 /// Finds errors that a real device shows only sometimes:
 /// - Work on a stream is done as late as is allowed: when a caller waits for the stream or an event

@@ -122,6 +122,7 @@ class Machine {
   std::set<int> contexts_;
   const char* error_ = nullptr;
   const char* foreign_error_ = nullptr;
+  bool reaches_all_ = false;
   std::uint64_t names_ = 0;  ///< Given to memories.
   std::size_t device_limit_ = 0;
   std::size_t pinned_limit_ = 0;

@@ -11,7 +11,7 @@ import numpy
 import torch
 
 from ..errors import InvalidUse, Mismatch, Nonfinite
-from ..store import Arrays
+from ..store import Arrays, Handle
 from .ahead import Step
 from .elastic import Elastic
 from .layout import digests, flat, is_same, plain, shaped, signature
@@ -73,6 +73,10 @@ class Job(Elastic):
         """Tensors that together are all gradients."""
         self._arrays: Optional[Tuple[Arrays, Arrays]] = None
         """Gradients and values for pushpull_again()."""
+        self._goes_ahead = False
+        """Alone on a device: step() does not wait for it."""
+        self._ahead: Optional[Handle] = None
+        """The last step then."""
         self._unfrozen: Dict[str, Any] = {}
         """Rows of parameters that the program has unfrozen, as they were: a rollback to an earlier epoch needs them."""
         self._is_first = True
@@ -430,10 +434,19 @@ class Job(Elastic):
             names = [one.name for one in ours]
             gradients = Arrays(names, [one.gradient_row for one in ours], is_written=False)
             self._arrays = gradients, Arrays(names, [one.row for one in ours], is_written=True)
+            is_alone = not self.store.type.startswith("dist")
+            self._goes_ahead = is_alone and all(one.row.device.type != "cpu" for one in ours)
         for one in self._arrays:
             one.follow_streams()
         try:
-            self.store.pushpull_again(*self._arrays, samples=step.samples, step=step.number, learning_rate=step.rate)
+            if self._ahead is not None:
+                self._ahead.wait()
+            push = self.store.pushpull_again(
+                *self._arrays, samples=step.samples, step=step.number, learning_rate=step.rate, wait=not self._goes_ahead
+            )
+            self._ahead = push if self._goes_ahead else None
+            if self._ahead is not None:
+                self._ahead.wait_in_stream()
         except Nonfinite:
             self._pull()
             raise

@@ -404,6 +404,80 @@ TEST_CASE("device arrays: where there is no device they are refused, not read", 
   }
 }
 
+TEST_CASE(
+    "device arrays: in a local store the device has the values, computes, and is not waited for",
+    "[device]") {
+  const Fresh machine(2);
+  constexpr std::size_t kCount = 5000;
+  for (const std::string optimizer : {"", "sgd momentum=0.9 weight_decay=0.01", "adam"}) {
+    INFO(optimizer);
+    const auto on_host = kv::make_local_store("local");
+    const auto store = kv::make_local_store("local");
+    CallersStream stream;
+    Tensor weights(kCount, stream.get());
+    Tensor gradient(kCount, stream.get());
+    std::vector<float> wanted = gradient_of(kCount, 0, 0);
+    weights.put(wanted);
+    if (!optimizer.empty())
+      for (kv::Store* one : {on_host.get(), store.get()}) must(one->set_optimizer(optimizer));
+    must(on_host->init({"w"}, {array_of(wanted)}, 0));
+    must(store->init({"w"}, {weights.array()}, 0));
+    CHECK(must(store->optimizer()) == must(on_host->optimizer()));
+    kv::PushOptions options;
+    for (options.step = 0; options.step < 4; ++options.step) {
+      const bool is_waited_for = options.step == 3;
+      options.learning_rate = 0.1F / static_cast<float>(1 + options.step);
+      options.samples = 8 * options.step;  // 0: no step
+      std::vector<float> slope = gradient_of(kCount, 1, options.step);
+      must(on_host->wait(
+          must(on_host->pushpull({"w"}, {array_of(slope)}, {array_of(wanted)}, options)), 0));
+      gradient.put(slope);
+      const float before = weights.now(0);
+      std::vector<const void*> copied;
+      emulated::before_copies([&](const void* to) { copied.push_back(to); });
+      if (!is_waited_for) stream.close();
+      const auto pushed =
+          must(store->pushpull({"w"}, {gradient.array()}, {weights.array()}, options));
+      must(is_waited_for ? store->wait(pushed, 0) : store->wait_in_stream(pushed, 0));
+      emulated::before_copies({});
+      CHECK((weights.now(0) == before) != is_waited_for);  // the gradient is not there yet
+      if (options.samples > 0)                             // without any, zeros come from the host
+        CHECK(std::ranges::count(copied, weights.array().data) ==
+              static_cast<std::ptrdiff_t>(copied.size()));
+      stream.open();
+      CHECK(weights.get() == wanted);
+    }
+    // Whatever comes between goes through the host: another device, host arrays, other types.
+    Tensor elsewhere(kCount, nullptr, 1);
+    std::vector<float> pulled(kCount);
+    std::int64_t three = 3;
+    const kv::Array count{&three, 1, data::Dtype::kInt64};
+    must(store->init({"n"}, {count}, data::kAuxiliary));
+    (void)must(store->pushpull({"w", "n"}, {gradient.array(), count}, {elsewhere.array(), count},
+                               options));
+    CHECK(three == 3);
+    (void)must(store->pull({"w"}, {array_of(pulled)}, {}));
+    CHECK(elsewhere.get() == pulled);
+    (void)must(store->pull({"w"}, {weights.array()}, {}));
+    CHECK(weights.get() == pulled);
+    CHECK(emulated::contexts() == std::set<int>{0, 1});
+  }
+}
+
+TEST_CASE("device arrays: a local store tells when its device fails", "[device]") {
+  const Fresh machine;
+  const auto store = kv::make_local_store("local");
+  const CallersStream stream;
+  Tensor weights(100, stream.get());
+  weights.put(std::vector<float>(100, 1.0F));
+  must(store->init({"w"}, {weights.array()}, 0));
+  emulated::break_devices("an illegal memory access was encountered");
+  const auto pushed = store->pushpull({"w"}, {weights.array()}, {weights.array()}, {});
+  const kv::Status ended = pushed ? store->wait(*pushed, 0) : status_of(pushed);
+  CHECK(says(ended, kv::Code::kInternal, "an illegal memory access was encountered"));
+  emulated::break_devices(nullptr);
+}
+
 TEST_CASE("device arrays: local and device have the values of host arrays", "[device]") {
   const Fresh machine;
   for (const char* type : {"local", "device"}) {
