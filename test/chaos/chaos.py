@@ -308,7 +308,8 @@ class Chaos:
         looked_at = [kind for kind in MACHINES if counts.get(kind)]
         self.effects = {kind: seen.get(kind, 0) for kind in looked_at}
         # A disk is not written to at each moment: one of three faults has its effect. A notice has, once a supervisor has taken it.
-        owed = dict(counts) | {"notice": 3 if any(notice.poll() == 0 for notice in self.faults.notices) else 0}
+        owed = {kind: count - self.faults.hidden.get(kind, 0) for kind, count in counts.items()}
+        owed |= {"notice": 3 if any(notice.poll() == 0 for notice in self.faults.notices) else 0}
         wrong = [f"without effect: {kind}" for kind in looked_at
                  if not seen.get(kind) and (owed[kind] > 2 or kind in ("second master", "reboot master"))]
         wrong += [f"without effect: nobody tells of '{SAID[kind]}' though {kind} made requests fail" for kind in looked_at

@@ -153,6 +153,7 @@ class Faults:
         self.counts: dict[str, int] = {}
         self.notices: list[subprocess.Popen[bytes]] = []  # the commands that gave them
         self.effects: dict[str, int] = {}    # kind: how often its effect was seen, where that can be seen at once
+        self.hidden: dict[str, int] = {}     # kind: how often a stall held, most of the time, what it would have failed
         self.stopped: dict[int, float] = {}  # pid: until when
         self.ends: list[tuple[float, int, Callable[[], object]]] = []
         self.cuts: set[int] = set()  # a machine that is started again, and a new master, are not cut off
@@ -404,6 +405,8 @@ class Faults:
             held = sum(control.held_ms - was for control, (_, was) in zip(controls, before))
             if failed if number else held > 0:
                 self.saw(fault.kind)
+            elif held > fault.lasts * 500:
+                self.hidden[fault.kind] = self.hidden.get(fault.kind, 0) + 1
             self.tell(f"         {fault.kind} is over: {failed} requests failed, {held / 1000:.1f} s were they held")
         self.after(fault.lasts, over)
         return None
