@@ -1,4 +1,4 @@
-# timeout=900 cost=300 schedulers nightly
+# timeout=900 cost=300 cgroups schedulers nightly
 # A Slurm job whose time is shorter than its work: dtlaunch saves, ends with 75 and queues the job again, until the
 # work is done. The weights at the end are those of an undisturbed job, bit by bit.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,4 @@
-# timeout=300 cost=40 schedulers nightly
+# timeout=300 cost=40 cgroups schedulers nightly
 # A Slurm job that holds one of the hosts is preempted, with a GraceTime of 10 s: its worker leaves at a boundary before
 # Slurm's KILL, and the other worker trains on. Processes are tracked by cgroups: with linuxproc Slurm sends its TERM to
 # the workers, too.
