@@ -63,7 +63,7 @@ class JobFigures {
     std::optional<Time> output_at;
     std::optional<std::uint64_t> resident;  ///< Its memory, in bytes.
     std::optional<Figures> figures;         ///< The latest of a worker.
-    std::optional<std::uint64_t> in_place;  ///< Of a server: Traffic::in_place.
+    std::optional<std::uint64_t> in_place;  ///< A server's Traffic::in_place.
   };
   [[nodiscard]] Process of(ProcessId process) const { return value_in(processes_, process).seen; }
   /// Of the last 10 s; nullopt: no figures came in them.

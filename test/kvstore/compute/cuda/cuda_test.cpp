@@ -62,8 +62,7 @@ struct Sources {
 
 }  // namespace
 
-TEST_CASE("cuda: what lacks is told with the driver there is and the one that is needed",
-          "[cuda]") {
+TEST_CASE("cuda: the error names the installed driver and the one that CUDA needs", "[cuda]") {
   CHECK(why_no_driver(
             "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 "
             "UTC 2026\nGCC version:  gcc version 12.2.0 (Debian 12.2.0-14)\n",
