@@ -7,9 +7,10 @@ whole call.
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_size_t, c_uint32, c_uint64, c_void_p
-from typing import List, Optional
+from typing import List
 
 ABI = 1
 """The number of the interface (DTKV_ABI) that this package was written for."""
@@ -127,7 +128,9 @@ def _open() -> ctypes.CDLL:
     )
 
 
-def _load() -> ctypes.CDLL:
+@functools.lru_cache(maxsize=None)
+def library() -> ctypes.CDLL:
+    """libdtkv, loaded by the first call. ImportError names what was tried."""
     library = _open()
     where = library._name
     if not hasattr(library, "dtkv_abi"):
@@ -145,15 +148,11 @@ def _load() -> ctypes.CDLL:
     return library
 
 
-_loaded: Optional[ctypes.CDLL] = None
-
-
-def library() -> ctypes.CDLL:
-    """libdtkv, loaded by the first call. ImportError names what was tried."""
-    global _loaded
-    if _loaded is None:
-        _loaded = _load()
-    return _loaded
+def c_text(text: str) -> bytes:
+    """`text` for a C function, which would end it at a NUL. ValueError if it has one."""
+    if "\0" in text:
+        raise ValueError(f"{text!r}: a name or text must not contain a NUL")
+    return text.encode()
 
 
 def last_error() -> str:

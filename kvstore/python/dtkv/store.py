@@ -123,7 +123,7 @@ class Arrays:
     def __init__(self, names: List[str], values: List[Any], is_written: bool) -> None:
         described = [arrays.describe(name, value, is_written) for name, value in zip(names, values)]
         self.count = len(names)
-        self.keys = (ctypes.c_char_p * self.count)(*[name.encode() for name in names])
+        self.keys = (ctypes.c_char_p * self.count)(*[_library.c_text(name) for name in names])
         self.arrays = (_library.Array * self.count)(*[one.array for one in described])
         self.owners = [one.owner for one in described]
 
@@ -205,7 +205,7 @@ class Store:
             raise InvalidUse(
                 "a process has one store for its life: start each fold as a job of its own, or give type='local'"
             )
-        name = named.encode()
+        name = _library.c_text(named)
         _stores.add(self)
 
         def create(_: Any) -> int:
@@ -399,7 +399,7 @@ class Store:
 
     def set_optimizer(self, spec: str) -> None:
         """The servers' optimizer: "sgd momentum=0.9 weight_decay=1e-4 nesterov=1", "adam beta1=0.9", "adamw ..."."""
-        self._call(lambda at: self._library.dtkv_set_optimizer(at, spec.encode()))
+        self._call(lambda at: self._library.dtkv_set_optimizer(at, _library.c_text(spec)))
 
     def optimizer(self) -> Tuple[str, int]:
         """The servers' optimizer ("": none), and how many states it keeps for each parameter: 1 for sgd with momentum,
@@ -428,7 +428,7 @@ class Store:
 
     def set_gradient_compression(self, spec: str) -> None:
         """How gradients are sent from now on: "none", "fp16", "bf16", "2bit threshold=0.5"."""
-        self._call(lambda at: self._library.dtkv_set_gradient_compression(at, spec.encode()))
+        self._call(lambda at: self._library.dtkv_set_gradient_compression(at, _library.c_text(spec)))
 
     def barrier(self) -> None:
         """All workers meet: returns when each of them has called it."""
@@ -480,10 +480,10 @@ class Store:
         sent once a second, at most 32 names. A number that is not finite is dropped. `steps_in_epoch` is the number
         of steps that an epoch has."""
         for name, value in values.items():
-            self._report(name.encode(), value)
+            self._report(_library.c_text(name), value)
 
     def _report(self, name: bytes, value: Union[float, str]) -> None:
-        report, given = ((self._library.dtkv_report_text, value.encode()) if isinstance(value, str)
+        report, given = ((self._library.dtkv_report_text, _library.c_text(value)) if isinstance(value, str)
                          else (self._library.dtkv_report, float(value)))
         self._call(lambda at: report(at, name, given), interruptibly=False)
 

@@ -100,6 +100,20 @@ class Values(unittest.TestCase):
         self.store.finish_epoch()
         self.assertEqual(self.store.epoch_boundary(1).epoch, 1)
 
+    def test_a_text_that_c_would_end_early_is_refused(self):
+        one = np.ones(1, np.float32)
+        for call in (
+            lambda: self.store.init({"w\0x": one}),
+            lambda: dtkv.Store("local\0x"),
+            lambda: self.store.set_optimizer("sgd\0 momentum=0.9"),
+            lambda: self.store.set_gradient_compression("none\0"),
+            lambda: self.store.report(**{"loss\0x": 1}),
+            lambda: self.store.report(phase="warm\0up"),
+        ):
+            with self.assertRaisesRegex(ValueError, r"\\x00.*must not contain a NUL"):
+                call()
+        self.store.init({"w": one})
+
     def test_epochs_are_those_of_the_views(self):
         self.assertEqual([view.epoch for view in self.store.epochs(3)], [0, 1, 2])
         self.assertEqual([view.epoch for view in self.store.epochs(4, begin=3)], [3])

@@ -45,5 +45,5 @@ class Recording:
 def recorded():
     """Stores that are made meanwhile have the double."""
     double = Recording(_library.library())
-    with mock.patch.object(_library, "_loaded", double):
+    with mock.patch.object(_library, "library", lambda: double):
         yield double
