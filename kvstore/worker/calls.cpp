@@ -21,22 +21,13 @@ struct OnDevices {
 
 /// One for each key; empty: all arrays are in ordinary host memory.
 StoreResult<std::vector<OnDevices>> begin_calls(const KeyedCall& call, KnownDevices& devices,
-                                                Dispatch& dispatch, MemorySharing& memory) {
+                                                Dispatch& dispatch) {
   std::vector<OnDevices> calls;
-  std::vector<MemorySharing::OnDevice> on_device;
   for (const auto* arrays : {call.values, call.out}) {
     if (!arrays || std::ranges::none_of(*arrays, &Array::is_ordered)) continue;
     if (auto known = devices.check(*arrays); !known) return tl::unexpected(known.error());
     calls.resize(call.keys.size());
-    for (std::size_t i = 0; i < call.keys.size(); ++i) {
-      const Array& array = (*arrays)[i];
-      if (!array.is_on_device()) continue;
-      const int device = array.place.device;
-      on_device.push_back(
-          {call.keys[i], array.group ? std::nullopt : std::optional(device), device});
-    }
   }
-  if (auto done = memory.reach(on_device); !done) return tl::unexpected(done.error());
   // There are few streams, mostly one of each device.
   DeviceCalls begun;
   const auto begin = [&](const Array& array, DeviceCalls& all) -> Status {
@@ -64,17 +55,25 @@ StoreResult<std::vector<OnDevices>> begin_calls(const KeyedCall& call, KnownDevi
   return calls;
 }
 
-/// Arrays on devices are copied to and from the chunk's place: its place on their device, if all
-/// are on one device and the chunk has a place there, else its pinned place.
-void attach(Request& request, const OnDevices& calls, const Array* value, const Array* out) {
+/// Where the arrays of key number `k` are that are on devices; none: nowhere.
+std::optional<MemorySharing::Devices> devices_of(const KeyedCall& call, std::size_t k) {
+  std::optional<MemorySharing::Devices> found;
+  for (const auto* arrays : {call.values, call.out}) {
+    const Array* array = arrays ? &(*arrays)[k] : nullptr;
+    if (!array || !array->is_on_device()) continue;
+    const int device = array->place.device;
+    if (!found) found = {device, device};
+    if (array->group || found->first != device) found->only.reset();
+  }
+  return found;
+}
+
+/// Arrays on devices are copied to and from `place`.
+void attach(Request& request, const OnDevices& calls, const Array* value, const Array* out,
+            std::byte* place) {
   if (calls.in.empty() && calls.out.empty()) return;
-  const MemoryPlace& place = request.chunk->on_device;
-  const auto is_elsewhere = [&place](const Array* array) {
-    return array && array->is_on_device() && (array->group || array->place.device != place.device);
-  };
-  const bool is_there = place.at && !is_elsewhere(value) && !is_elsewhere(out);
   auto ends = std::make_shared<DeviceEnds>();
-  ends->place = is_there ? place.at : request.chunk->pinned.at;
+  ends->place = place;
   const auto take = [&request](const DeviceCalls& begun, const Array* array,
                                std::shared_ptr<DeviceCall>& single, std::vector<GroupEnd>& group) {
     if (begun.empty()) return;
@@ -110,9 +109,10 @@ void compress(Request& request, const data::KeySpec& key, const Compression& com
       static_cast<std::uint32_t>(compressed_bytes(compression.codec, request.chunk->place.count));
 }
 
-/// The request for the chunk of key number `k` of the call; `calls`: null, or the key's.
+/// The request for the chunk of key number `k` of the call; `calls`: null, or the key's. `place`:
+/// for arrays on devices.
 Request make_request(const KeyedCall& call, std::size_t k, ChunkState& chunk,
-                     const OnDevices* calls) {
+                     const OnDevices* calls, std::byte* place) {
   const data::KeySpec& key = call.keys[k]->spec;
   const Array* value = call.values ? &(*call.values)[k] : nullptr;
   const Array* out = call.out ? &(*call.out)[k] : nullptr;
@@ -130,7 +130,7 @@ Request make_request(const KeyedCall& call, std::size_t k, ChunkState& chunk,
   }
   request.into_bytes = chunk.bytes;
   if (out) request.into = static_cast<std::byte*>(out->data) + offset;
-  if (calls) attach(request, *calls, value, out);
+  if (calls) attach(request, *calls, value, out, place);
   if (contributes(call.type)) compress(request, key, call.compression);
   return request;
 }
@@ -144,16 +144,20 @@ bool is_async(bool is_async_store, const data::KeySpec& key) {
 StoreResult<std::vector<Request>> make_requests(const KeyedCall& call, KnownDevices& devices,
                                                 Dispatch& dispatch, MemorySharing& memory,
                                                 Operations::Uses& uses) {
-  const auto calls = begin_calls(call, devices, dispatch, memory);
+  const auto calls = begin_calls(call, devices, dispatch);
   if (!calls) return tl::unexpected(calls.error());
   for (const auto& of_key : *calls) {
     if (of_key.in.size() == 1) uses.calls.push_back(of_key.in.front());
     uses.calls.insert(uses.calls.end(), of_key.out.begin(), of_key.out.end());
   }
+  std::size_t left = 0;  // bytes of chunks that may need a place and have none yet
+  for (const KeyTable::Key* key : call.keys)
+    for (const auto& chunk : key->chunks) left += Staging::rounded(chunk->bytes);
   std::vector<Request> requests;
   requests.reserve(call.keys.size());
   for (std::size_t k = 0; k < call.keys.size(); ++k) {
     const KeyTable::Key& key = *call.keys[k];
+    const auto on = devices_of(call, k);
     const std::size_t bytes = key.spec.count * data::element_bytes(key.spec.dtype);
     const ClientMemory* from =
         call.values ? memory.holding((*call.values)[k].data, bytes) : nullptr;
@@ -163,9 +167,18 @@ StoreResult<std::vector<Request>> make_requests(const KeyedCall& call, KnownDevi
         uses.memories.push_back(one->number);
     for (const auto& chunk : key.chunks) {
       const OnDevices* on_devices = calls->empty() ? nullptr : &(*calls)[k];
-      Request& request = requests.emplace_back(make_request(call, k, *chunk, on_devices));
-      if (!chunk->is_shared || !use_shared_memory(request, from, into)) continue;
-      const auto place = memory.staging_for(*chunk);
+      const std::size_t all = std::exchange(left, left - Staging::rounded(chunk->bytes));
+      MemoryPlace device_place;
+      if (on && chunk->bytes > 0) {
+        auto taken = memory.device_place_for(*chunk, key.spec.dtype, *on, all);
+        if (!taken) return tl::unexpected(taken.error());
+        device_place = *taken;
+        uses.add_staged(device_place);
+      }
+      Request& request =
+          requests.emplace_back(make_request(call, k, *chunk, on_devices, device_place.at));
+      if (!chunk->is_shared || !use_shared_memory(request, from, into, device_place)) continue;
+      const auto place = memory.staging_for(*chunk, all);
       if (!place) return tl::unexpected(place.error());
       use_staging(request, *place);
       uses.add_staged(*place);

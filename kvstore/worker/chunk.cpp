@@ -33,17 +33,16 @@ Request ChunkState::Turns::begin(Request request) {
 
 std::deque<Request> ChunkState::Turns::take_waiting() { return std::exchange(waiting_, {}); }
 
-bool use_shared_memory(Request& request, const ClientMemory* from, const ClientMemory* into) {
-  const ChunkState& chunk = *request.chunk;
+bool use_shared_memory(Request& request, const ClientMemory* from, const ClientMemory* into,
+                       const MemoryPlace& device_place) {
   const auto is_in_place = [&](const void* data, const ClientMemory* memory, std::uint32_t& number,
                                std::uint64_t& offset) {
-    for (const MemoryPlace* place : {&chunk.on_device, &chunk.pinned}) {
-      if (data != place->at) continue;
-      number = place->memory;
-      offset = place->offset;
+    if (data == device_place.at) {
+      number = device_place.memory;
+      offset = device_place.offset;
       return true;
     }
-    const bool is_there = memory && memory->shared_with.contains(chunk.place.owner) &&
+    const bool is_there = memory && memory->shared_with.contains(request.chunk->place.owner) &&
                           memory->offset_of(data) % data::element_bytes(request.header.dtype) == 0;
     if (!is_there) return false;
     number = memory->number;

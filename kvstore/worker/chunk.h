@@ -1,5 +1,5 @@
-/// A worker's state of a chunk: its server loop, its places in memory, and the requests for it. One
-/// request at a time is in flight: the next round's push waits for this round's answer.
+/// A worker's state of a chunk: its server loop, and the requests for it. One request at a time is
+/// in flight: the next round's push waits for this round's answer.
 #pragma once
 
 #include <algorithm>
@@ -27,8 +27,6 @@ struct ChunkState {
 
   // The caller's thread.
   bool is_shared = false;   ///< Its server maps the store's memories.
-  MemoryPlace pinned;       ///< Pinned memory, for arrays on devices; staging if it is shared.
-  MemoryPlace on_device;    ///< For arrays on its device, if it is shared as well.
   GradientEncoder encoder;  ///< The loop's.
 
   /// The loop's.
@@ -60,12 +58,11 @@ struct ChunkState {
           .chunk = &chunk};
 }
 
-/// The server reads and writes the chunk's bytes in place if they lie in shared memory, in the
-/// chunk's pinned memory, or in its place on a device. For other bytes, and misaligned ones, it
-/// returns true: they need staging. `from` and `into` are the memories that contain the whole
-/// arrays; null: none. The chunk is shared.
+/// The server reads and writes the chunk's bytes in place if they lie in shared memory, or at
+/// `device_place`. For other bytes, and misaligned ones, it returns true: they need staging. `from`
+/// and `into` are the memories that contain the whole arrays; null: none. The chunk is shared.
 [[nodiscard]] bool use_shared_memory(Request& request, const ClientMemory* from,
-                                     const ClientMemory* into);
+                                     const ClientMemory* into, const MemoryPlace& device_place);
 /// What is not read or written in place is copied to and from this place.
 void use_staging(Request& request, const MemoryPlace& place);
 

@@ -234,12 +234,23 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
     job_->opened({options_.type});
     co_await job_->run(loop_.tasks(), *this);
   }
+  void report_memory() {
+    const MemorySharing::Bytes now = memory_.bytes();
+    if (now == std::exchange(told_bytes_, now)) return;
+    const auto report = [this](const char* name, std::uint64_t bytes) {
+      (void)figures_.report(name, static_cast<double>(bytes >> 20));
+    };
+    report("staged_mib", now.staged);
+    report("pinned_mib", now.pinned);
+    report("device_mib", now.on_devices);
+  }
   io::awaitable<void> beat() {
     ServersHeard told;
     for (unsigned beats = 1;; ++beats) {
       co_await io::sleep_for(kBeatEvery);
       links_.beat();
       if (beats % kBeatsPerReport != 0) continue;
+      report_memory();
       figures_.waits(links_.lowest_unanswered());
       if (const auto figures = figures_.take(loop_.waited())) job_->figures(*figures);
       ServersHeard heard{links_.take_heard()};
@@ -466,6 +477,7 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   io::FdLog stderr_{2};
   ThresholdWarnings warnings_{stderr_};  ///< The loop's.
   FigureBoard figures_;
+  MemorySharing::Bytes told_bytes_;  ///< The loop's.
   MemberState member_;
   ServerLinks links_;
   Dispatch dispatch_;

@@ -1,6 +1,7 @@
 #include "kvstore/worker/memory_sharing.h"
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include "io/log.h"
@@ -11,11 +12,8 @@ namespace dt::kv {
 
 namespace {
 
-/// Pinned memory is made in pieces of at least this size.
-constexpr std::size_t kLeastPinned = std::size_t{4} << 20;
-
 /// A kUnshare request: the server unmaps the memory.
-Request unshare(std::uint32_t number) {
+Request unshare_request(std::uint32_t number) {
   return {.header = {.type = data::Type::kUnshare, .chunk = number}};
 }
 
@@ -36,21 +34,47 @@ StoreResult<void*> MemorySharing::allocate(std::size_t bytes) {
 }
 
 Status MemorySharing::release(const ClientMemory& which) {
-  const ClientMemory memory = allocated_.take(which.begin());
+  auto unshared = unshare(allocated_.take(which.begin()));
+  if (!unshared && unshared.error().code != Code::kRollback) return unshared;
+  return {};
+}
+
+/// Success: no server has it open any more.
+Status MemorySharing::unshare(const ClientMemory& memory) {
+  if (memory.shared_with.empty()) return {};
   std::vector<ServerLink*> links;
   for (const LoopId loop : memory.shared_with) links.push_back(&links_.at(loop));
-  auto answers = links_.ask(links, unshare(memory.number), options_.lost_limit);
-  if (!answers && answers.error().code != Code::kRollback) return tl::unexpected(answers.error());
-  return {};
+  return links_.ask(links, unshare_request(memory.number), options_.lost_limit)
+      .map([](const Queries&) {});
+}
+
+std::vector<Staging*> MemorySharing::pools() {
+  std::vector<Staging*> all = {&staging_, &pinned_};
+  for (auto& [device, places] : on_device_) all.push_back(&places);
+  return all;
+}
+
+void MemorySharing::trim() {
+  for (Staging* pool : pools())
+    for (ClientMemory& memory : pool->trim())
+      if (!unshare(memory)) pool->add(std::move(memory));
+  count();
+}
+
+void MemorySharing::count() {
+  Bytes bytes{staging_.bytes(), pinned_.bytes()};
+  for (const auto& [device, places] : on_device_) bytes.on_devices += places.bytes();
+  const std::lock_guard lock(mutex_);
+  bytes_ = bytes;
 }
 
 void MemorySharing::forget_servers() {
   sharers_.reset();
-  staging_ = Staging();
-  pinned_.clear();
+  staging_ = Staging(kLargestStep);
+  pinned_ = Staging(kLargestStep);
   allocated_.forget_servers();
   on_devices_.clear();
-  device_places_.forget_servers();
+  for (auto& [device, places] : on_device_) places.forget_servers();
   refused_.clear();
   full_.clear();
 }
@@ -87,7 +111,9 @@ Status MemorySharing::share_with(const std::set<ServerLink*>& links) {
   if (asked.empty()) return {};
   sharers_->insert(sharers_->end(), asked.begin(), asked.end());
   std::vector<ClientMemory*> memories = allocated_.all();
-  for (ClientMemory* memory : staging_.all()) memories.push_back(memory);
+  for (Staging* pool : {&staging_, &pinned_})
+    for (ClientMemory* memory : pool->all())
+      if (!memory->shared_with.empty()) memories.push_back(memory);
   for (ClientMemory* memory : memories)
     if (auto agreed = share(*memory, asked); !agreed) return tl::unexpected(agreed.error());
   return {};
@@ -103,9 +129,12 @@ StoreResult<std::vector<ServerLink*>> MemorySharing::share(ClientMemory& memory,
       const LoopId loop = answer->link->to();
       agreed.push_back(answer->link);
       memory.shared_with.insert(loop);
-      if (answer->outcome.header.flags & data::kOnDevice) on_devices_.insert(loop);
+      if (answer->outcome.header.flags & data::kOnDevice) {
+        on_devices_.insert(loop);
+        memory.is_pinned_there = true;
+      }
     } else if (options_.transport == Transport::kSharedMemory) {
-      (void)links_.tell(asked, unshare(memory.number));
+      (void)links_.tell(asked, unshare_request(memory.number));
       return store_error(
           Code::kUnavailable,
           fmt::format("server {} at {} does not share memory with worker {} ({}): are they on one "
@@ -123,7 +152,7 @@ StoreResult<Queries> MemorySharing::tell(const std::vector<ServerLink*>& asked,
   request.header.chunk = what.number;
   auto answers = links_.ask(asked, request, options_.start_limit);
   // Or it would be shared again after a reconnection.
-  if (!answers) (void)links_.tell(asked, unshare(what.number));
+  if (!answers) (void)links_.tell(asked, unshare_request(what.number));
   return answers;
 }
 
@@ -139,7 +168,10 @@ Status MemorySharing::stage(std::span<const KeyTable::Key> keys) {
       total += Staging::rounded(chunk->bytes);
     }
   }
-  if (const std::size_t size = staging_.expect(total); size > 0)
+  if (!large.empty() && staging_.empty())
+    if (auto added = add_staging(staging_.to_add(0)); !added) return added;
+  // Without a device, memory that is not touched costs nothing.
+  if (const std::size_t size = staging_.expect(total); size > 0 && on_devices_.empty())
     if (auto added = add_staging(size); !added) return added;
   const auto memories = staging_.all();
   for (ChunkState* chunk : large)
@@ -160,88 +192,82 @@ Status MemorySharing::add_staging(std::size_t bytes) {
   return shared;
 }
 
-StoreResult<MemoryPlace> MemorySharing::staging_for(const ChunkState& chunk) {
+StoreResult<MemoryPlace> MemorySharing::staging_for(const ChunkState& chunk, std::size_t left) {
   const LoopId server = chunk.place.owner;
   if (const auto place = staging_.take(chunk.bytes, server); place.at) return place;
-  if (auto added = add_staging(staging_.to_add(chunk.bytes)); !added)
-    return tl::unexpected(added.error());
-  const auto place = staging_.take(chunk.bytes, server);
+  if (auto added = add_staging(staging_.to_add(left)); !added) return tl::unexpected(added.error());
+  return found(staging_.take(chunk.bytes, server), chunk);
+}
+
+StoreResult<MemoryPlace> MemorySharing::found(const MemoryPlace& place, const ChunkState& chunk) {
   if (place.at) return place;
   return store_error(Code::kUnavailable,
                      fmt::format("worker {}: no more memory can be shared with server {}: is its "
                                  "limit of open files reached?",
-                                 options_.worker, server.server));
+                                 options_.worker, chunk.place.owner.server));
 }
 
 void MemorySharing::give_back(const std::vector<MemoryPlace>& places) {
-  for (const MemoryPlace& place : places) staging_.give_back(place);
+  for (Staging* pool : pools())
+    for (const MemoryPlace& place : places) pool->give_back(place);
+  if (!places.empty()) count();
 }
 
 // ---------------------------------------------------------------- arrays on devices
 
-Status MemorySharing::reach(const std::vector<OnDevice>& arrays) {
-  std::map<int, std::vector<ChunkState*>> to_place;
-  for (const auto& array : arrays)
-    for (const auto& chunk : array.key->chunks)
-      if (wants_place(array, *chunk)) to_place[*array.device].push_back(chunk.get());
-  for (const auto& [device, chunks] : to_place)
-    if (auto done = place_on(device, chunks); !done) return done;
-  std::vector<ChunkState*> others;
-  for (const auto& array : arrays)
-    for (const auto& chunk : array.key->chunks)
-      if (!chunk->on_device.at || chunk->on_device.device != array.device)
-        others.push_back(chunk.get());
-  return others.empty() ? Status() : pin(others, arrays.front().first);
-}
-
-bool MemorySharing::wants_place(const OnDevice& array, const ChunkState& chunk) const {
-  return array.device && chunk.is_shared && !chunk.on_device.at &&
-         DeviceEngine::computes(array.key->spec.dtype) && on_devices_.contains(chunk.place.owner) &&
-         !full_.contains(*array.device) && !refused_.contains({*array.device, chunk.place.owner});
-}
-
-/// Chunks for which there is no memory on the device, or whose server refused it, get no place.
-Status MemorySharing::place_on(int device, const std::vector<ChunkState*>& chunks) {
-  std::size_t left = 0;
-  for (const ChunkState* chunk : chunks) left += Staging::rounded(chunk->bytes);
-  for (ChunkState* chunk : chunks) {
-    const std::size_t bytes = Staging::rounded(chunk->bytes);
-    const std::size_t all = std::exchange(left, left - bytes);
-    const std::pair of(device, chunk->place.owner);
-    if (chunk->on_device.at || refused_.contains(of)) continue;
-    auto* memory = device_places_.with_room(device, bytes);
-    if (!memory) {
-      auto made = SharedDeviceMemory::create(device, device_places_.to_add(device, all));
-      if (!made) {
-        full_.insert(device);
-        io::FdLog(2).info("worker {}: {}: chunks go by way of the host's memory", options_.worker,
-                          made.error().message);
-        return {};
-      }
-      memory = &device_places_.add(device, std::move(*made));
-    }
-    if (!memory->open_at.contains(chunk->place.owner))
-      if (auto opened = open_at_servers(device, *memory); !opened) return opened;
-    if (!refused_.contains(of)) chunk->on_device = DevicePlaces::take(device, *memory, bytes);
+StoreResult<MemoryPlace> MemorySharing::device_place_for(const ChunkState& chunk, data::Dtype dtype,
+                                                         const Devices& devices, std::size_t left) {
+  const bool may_be_there = devices.only && chunk.is_shared && DeviceEngine::computes(dtype) &&
+                            on_devices_.contains(chunk.place.owner);
+  if (may_be_there) {
+    auto place = place_on(*devices.only, chunk, left);
+    if (!place || place->at) return place;
   }
-  return {};
+  return pinned_place(chunk, devices.first, left);
 }
 
-/// Asks the servers that compute on devices, and have not opened the memory, to open it. Frees the
-/// memory if none does. A server that refuses is not asked again.
-Status MemorySharing::open_at_servers(int device, DevicePlaces::Memory& memory) {
+/// Without an address: there is no memory on the device, or the chunk's server refuses it.
+StoreResult<MemoryPlace> MemorySharing::place_on(int device, const ChunkState& chunk,
+                                                 std::size_t left) {
+  const LoopId server = chunk.place.owner;
+  const auto is_refused = [&] { return refused_.contains({device, server}); };
+  Staging& places = on_device_.try_emplace(device, kLargestStep).first->second;
+  if (const auto place = places.take(chunk.bytes, server); place.at) return place;
+  for (ClientMemory* memory : places.all())
+    if (!memory->shared_with.contains(server) && !is_refused())
+      if (auto opened = open_at_servers(device, *memory); !opened)
+        return tl::unexpected(opened.error());
+  if (const auto place = places.take(chunk.bytes, server); place.at) return place;
+  if (full_.contains(device) || is_refused()) return MemoryPlace();
+  auto made = SharedDeviceMemory::create(device, places.to_add(left));
+  if (!made) {
+    full_.insert(device);
+    io::FdLog(2).info("worker {}: {}: chunks go by way of the host's memory", options_.worker,
+                      made.error().message);
+    return MemoryPlace();
+  }
+  ClientMemory memory;
+  memory.on_device = std::move(*made);
+  if (auto opened = open_at_servers(device, memory); !opened) return tl::unexpected(opened.error());
+  if (!memory.shared_with.empty()) places.add(std::move(memory));
+  return places.take(chunk.bytes, server);
+}
+
+/// Asks the servers that compute on devices, and have not opened the memory, to open it. A server
+/// that refuses is not asked again.
+Status MemorySharing::open_at_servers(int device, ClientMemory& memory) {
   std::vector<ServerLink*> asked;
   for (const LoopId loop : on_devices_)
-    if (!refused_.contains({device, loop}) && !memory.open_at.contains(loop))
+    if (!refused_.contains({device, loop}) && !memory.shared_with.contains(loop))
       asked.push_back(&links_.at(loop));
-  if (memory.open_at.empty()) memory.number = next_number_++;
-  const auto answers = tell(asked, memory.memory->describe(memory.number));
+  if (memory.shared_with.empty()) memory.number = next_number_++;
+  const auto answers = tell(asked, memory.on_device->describe(memory.number));
   if (!answers) return tl::unexpected(answers.error());
   std::set<std::uint32_t> said;
   for (const auto& answer : *answers) {
     const LoopId loop = answer->link->to();
     if (!answer->outcome.error) {
-      memory.open_at.insert(loop);
+      memory.shared_with.insert(loop);
       continue;
     }
     refused_.insert({device, loop});
@@ -250,44 +276,38 @@ Status MemorySharing::open_at_servers(int device, DevicePlaces::Memory& memory) 
                         options_.worker, answer->link->address().server, device,
                         answer->outcome.error->message);
   }
-  if (memory.open_at.empty()) device_places_.drop(device, memory);
   return {};
 }
 
-/// Gives each chunk a place in pinned memory, which all devices can access. `device`: one that the
-/// caller uses, for pinning needs a context.
-Status MemorySharing::pin(const std::vector<ChunkState*>& chunks, int device) {
+/// `device`: pinning needs a context.
+StoreResult<MemoryPlace> MemorySharing::pinned_place(const ChunkState& chunk, int device,
+                                                     std::size_t left) {
+  const auto server = chunk.is_shared ? std::optional(chunk.place.owner) : std::nullopt;
+  if (const auto place = pinned_.take(chunk.bytes, server); place.at) return place;
+  const std::size_t size = pinned_.to_add(left);
+  auto made = chunk.is_shared ? SharedMemory::create(size, false) : SharedMemory::anonymous(size);
+  if (!made) return store_error(made.error());
+  ClientMemory memory;
+  memory.memory = std::move(*made);
+  memory.number = next_number_++;
+  memory.pinned = std::make_shared<cuda::PinnedRegistration>();
   const cuda::DeviceGuard here(device);
-  const auto failed = [this](const char* what) {
-    return store_error(
-        Code::kInternal,
-        fmt::format("worker {}: pinned memory for arrays on devices: {}", options_.worker, what));
-  };
-  std::size_t total = 0;
-  std::vector<ChunkState*> left;
-  for (ChunkState* chunk : chunks) {
-    if (chunk->pinned.at || chunk->bytes == 0) continue;
-    if (!chunk->is_shared) {
-      left.push_back(chunk);
-      total += Staging::rounded(chunk->bytes);
-      continue;
-    }
-    const auto place = staging_for(*chunk);
-    if (!place) return tl::unexpected(place.error());
-    chunk->pinned = *place;
-    if (const auto status = staging_.pin(*place); !status.ok()) return failed(status.error);
-  }
-  if (left.empty()) return {};
-  cuda::PinnedMemory memory;
-  const auto status = memory.allocate(std::max(total, kLeastPinned));
-  if (!status.ok()) return failed(status.error);
-  auto* at = static_cast<std::byte*>(memory.data());
-  for (ChunkState* chunk : left) {
-    chunk->pinned.at = at;
-    at += Staging::rounded(chunk->bytes);
-  }
-  pinned_.push_back(std::move(memory));
-  return {};
+  const auto status = memory.pinned->add(memory.begin(), size);
+  if (!status.ok())
+    return store_error(Code::kInternal,
+                       fmt::format("worker {}: pinned memory for arrays on devices: {}",
+                                   options_.worker, status.error));
+  if (chunk.is_shared)
+    if (auto shared = share(memory); !shared) return tl::unexpected(shared.error());
+  pinned_.add(std::move(memory));
+  return found(pinned_.take(chunk.bytes, server), chunk);
+}
+
+void MemorySharing::abandon_device_places() {
+  static std::mutex mutex;
+  static auto* kept = new std::vector<std::map<int, Staging>>;
+  const std::lock_guard lock(mutex);
+  kept->push_back(std::exchange(on_device_, {}));
 }
 
 }  // namespace dt::kv

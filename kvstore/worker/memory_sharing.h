@@ -1,13 +1,15 @@
 /// Shares a worker's memory with the servers of its host: allocates memory, announces it to the
-/// servers, and has staging places in it, to and from which large chunks in private memory are
-/// copied while their operation is under way. If a chunk's array is on a device and its server
-/// computes on one, the chunk has a place on the array's device.
+/// servers, and has places in it, to and from which large chunks in private memory, and all chunks
+/// of arrays on devices, are copied while their operation is under way.
 ///
 /// The caller's thread; calls wait for the servers' answers.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -15,7 +17,6 @@
 #include <vector>
 
 #include "kvstore/worker/client.h"
-#include "kvstore/worker/device/places.h"
 #include "kvstore/worker/key_table.h"
 #include "kvstore/worker/links/memory.h"
 #include "kvstore/worker/links/request.h"
@@ -44,29 +45,44 @@ class MemorySharing {
   }
   /// Announces all memories to these newly connected links, which later keys may use.
   Status share_with(const std::set<ServerLink*>& links);
-  /// Allocates staging for new keys, and marks their large chunks whose servers share memory with
-  /// this worker. The kernel assigns pages when they are first used.
+  /// Marks new keys' large chunks whose servers share memory with this worker, and has staging for
+  /// them, unless a server pins it for its device. The kernel assigns pages when they are used.
   Status stage(std::span<const KeyTable::Key> keys);
-  /// A staging place for a request of this chunk, which is shared.
-  StoreResult<MemoryPlace> staging_for(const ChunkState& chunk);
+  /// A staging place for a request of this chunk, which is shared. `left`: the bytes that places
+  /// are to be taken for, at once, this chunk's among them.
+  StoreResult<MemoryPlace> staging_for(const ChunkState& chunk, std::size_t left);
+  /// Where a key's arrays on devices are.
+  struct Devices {
+    std::optional<int> only;  ///< None: there are several.
+    int first = 0;            ///< One that the caller uses.
+  };
+  /// A place that these devices can access: on the only device, if the chunk's server computes on
+  /// one and has opened that memory, else in pinned memory.
+  StoreResult<MemoryPlace> device_place_for(const ChunkState& chunk, data::Dtype dtype,
+                                            const Devices& devices, std::size_t left);
   /// The operation that used these places is over.
   void give_back(const std::vector<MemoryPlace>& places);
-  /// At an epoch's boundary: staging that was not used for an epoch goes back to the system.
-  void trim() { staging_.trim(); }
-  /// An array of a key that is on a device.
-  struct OnDevice {
-    const KeyTable::Key* key = nullptr;
-    std::optional<int> device;  ///< None: several of them.
-    int first = 0;              ///< The device, or the first of them.
+  /// Bytes of the machine that places take or took in this epoch. Any thread.
+  struct Bytes {
+    std::uint64_t staged = 0;
+    std::uint64_t pinned = 0;
+    std::uint64_t on_devices = 0;
+    friend bool operator==(const Bytes&, const Bytes&) = default;
   };
-  /// Gives each chunk of these arrays a place that the array's device can access: on the device
-  /// (ChunkState::on_device) if the chunk's server has opened that memory, else in pinned memory,
-  /// which is staging if the chunk is shared. It keeps that place.
-  Status reach(const std::vector<OnDevice>& arrays);
+  [[nodiscard]] Bytes bytes() const {
+    const std::lock_guard lock(mutex_);
+    return bytes_;
+  }
+  /// At an epoch's boundary: memory that had no place for an epoch goes back to the system; what
+  /// servers may have open stays.
+  void trim();
   /// Servers may have device memory open.
-  [[nodiscard]] bool has_device_places() const { return !device_places_.empty(); }
-  /// Leaves device memory allocated: servers did not confirm that they closed it.
-  void abandon_device_places() { device_places_.abandon(); }
+  [[nodiscard]] bool has_device_places() const {
+    return std::ranges::any_of(on_device_, [](const auto& one) { return !one.second.empty(); });
+  }
+  /// Leaves device memory allocated until the process ends: servers did not confirm that they
+  /// closed it.
+  void abandon_device_places();
 
   /// The servers are gone, and with them the keys and their places.
   void forget_servers();
@@ -74,30 +90,40 @@ class MemorySharing {
   Status share_again();
 
  private:
+  /// Beyond this size memories that cost something grow in number, not in size.
+  static constexpr std::size_t kLargestStep = std::size_t{256} << 20;
+
   Status add_staging(std::size_t bytes);
   Status share(ClientMemory& memory);
   /// Returns the links whose servers map the memory from now on.
   StoreResult<std::vector<ServerLink*>> share(ClientMemory& memory,
                                               const std::vector<ServerLink*>& asked);
   StoreResult<Queries> tell(const std::vector<ServerLink*>& asked, const data::ShareMemory& what);
-  [[nodiscard]] bool wants_place(const OnDevice& array, const ChunkState& chunk) const;
-  Status place_on(int device, const std::vector<ChunkState*>& chunks);
-  Status open_at_servers(int device, DevicePlaces::Memory& memory);
-  Status pin(const std::vector<ChunkState*>& chunks, int device);
+  Status unshare(const ClientMemory& memory);
+  StoreResult<MemoryPlace> place_on(int device, const ChunkState& chunk, std::size_t left);
+  Status open_at_servers(int device, ClientMemory& memory);
+  StoreResult<MemoryPlace> pinned_place(const ChunkState& chunk, int device, std::size_t left);
+  [[nodiscard]] StoreResult<MemoryPlace> found(const MemoryPlace& place, const ChunkState& chunk);
+  [[nodiscard]] std::vector<Staging*> pools();
+  void count();
 
   const ClientOptions& options_;
   ServerLinks& links_;
   ClientMemories allocated_;
-  Staging staging_;
-  std::vector<cuda::PinnedMemory> pinned_;  ///< Places of chunks that are not shared.
+  // Places of operations that are under way.
+  Staging staging_{kLargestStep};     ///< In shared memory of the host.
+  Staging pinned_{kLargestStep};      ///< The same for arrays on devices.
+  std::map<int, Staging> on_device_;  ///< In memory of these devices.
   std::uint32_t next_number_ = 0;
   /// Links over which memory is announced; none: all. A server that maps none maps no later one
   /// either.
   std::optional<std::vector<ServerLink*>> sharers_;
   std::set<LoopId> on_devices_;  ///< The loops among sharers_ that compute on a device.
-  DevicePlaces device_places_;
   std::set<std::pair<int, LoopId>> refused_;  ///< Loops that refused memory of the device.
   std::set<int> full_;                        ///< Devices on which an allocation failed.
+
+  mutable std::mutex mutex_;
+  Bytes bytes_;  ///< Under mutex_.
 };
 
 }  // namespace dt::kv

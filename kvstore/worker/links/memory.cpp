@@ -55,11 +55,11 @@ std::size_t Staging::expect(std::size_t bytes) {
 }
 
 std::size_t Staging::to_add(std::size_t bytes) const {
-  return std::max({rounded(bytes), total_, kLeastStaging});
+  return std::max({rounded(bytes), std::min(total_, largest_step_), kLeastStaging});
 }
 
 void Staging::add(ClientMemory memory) {
-  const std::uint64_t size = memory.memory->bytes().size();
+  const std::uint64_t size = memory.bytes().size();
   total_ += size;
   auto& part = parts_.emplace_back();
   part.memory = std::move(memory);
@@ -72,10 +72,10 @@ std::vector<ClientMemory*> Staging::all() {
   return all;
 }
 
-MemoryPlace Staging::take(std::size_t bytes, LoopId server) {
+MemoryPlace Staging::take(std::size_t bytes, std::optional<LoopId> server) {
   const std::uint64_t wanted = rounded(bytes);
   for (Part& part : parts_) {
-    if (!part.memory.shared_with.contains(server)) continue;
+    if (server && !part.memory.shared_with.contains(*server)) continue;
     const auto fits = [wanted](const auto& block) { return block.second >= wanted; };
     const auto found = std::find_if(part.free.begin(), part.free.end(), fits);
     if (found == part.free.end()) continue;
@@ -83,14 +83,15 @@ MemoryPlace Staging::take(std::size_t bytes, LoopId server) {
     part.free.erase(found);
     if (size > wanted) part.free.emplace(offset + wanted, size - wanted);
     part.peak = std::max(part.peak, offset + wanted);
-    return {part.memory.begin() + offset, part.memory.number, offset, 0, wanted};
+    return {part.memory.begin() + offset, part.memory.number, offset, wanted};
   }
   return {};
 }
 
 void Staging::give_back(const MemoryPlace& place) {
-  Part* part = of(place);
-  if (!part) return;
+  const auto is_it = [&place](const Part& part) { return part.memory.number == place.memory; };
+  const auto part = std::find_if(parts_.begin(), parts_.end(), is_it);
+  if (part == parts_.end()) return;
   const auto here = part->free.emplace(place.offset, place.bytes).first;
   const auto after = std::next(here);
   if (after != part->free.end() && here->first + here->second == after->first) {
@@ -104,37 +105,42 @@ void Staging::give_back(const MemoryPlace& place) {
   part->free.erase(here);
 }
 
-void Staging::trim() {
+std::vector<ClientMemory> Staging::trim() {
+  std::vector<ClientMemory> unused;
   for (Part& part : parts_) {
-    const std::uint64_t size = part.memory.memory->bytes().size();
+    const std::uint64_t size = part.memory.bytes().size();
     const auto last = part.free.empty() ? part.free.end() : std::prev(part.free.end());
     const bool ends_free = last != part.free.end() && last->first + last->second == size;
     const std::uint64_t in_use = ends_free ? last->first : size;
     part.touched = std::max(part.touched, part.peak);
     const std::uint64_t wanted = std::max({part.peak, part.last_peak, in_use});
-    if (wanted < part.touched && !part.memory.pinned) {
+    if (!part.has_pages()) {
+      if (wanted == 0) unused.push_back(std::exchange(part.memory, {}));
+    } else if (wanted < part.touched) {
       part.memory.memory->discard(wanted, part.touched - wanted);
       part.touched = wanted;
     }
     part.last_peak = std::exchange(part.peak, in_use);
   }
+  for (const ClientMemory& memory : unused) total_ -= memory.bytes().size();
+  std::erase_if(parts_,
+                [](const Part& part) { return !part.memory.memory && !part.memory.on_device; });
+  return unused;
 }
 
-Staging::Part* Staging::of(const MemoryPlace& place) {
-  const auto is_it = [&place](const Part& part) { return part.memory.number == place.memory; };
-  const auto found = std::find_if(parts_.begin(), parts_.end(), is_it);
-  return found == parts_.end() ? nullptr : &*found;
+void Staging::forget_servers() {
+  for (Part& part : parts_) {
+    part.free = {{0, part.memory.bytes().size()}};
+    part.memory.shared_with.clear();
+    part.memory.number = data::SharedPlaces::kNowhere;  // no place of before is given back
+  }
 }
 
-cuda::Status Staging::pin(const MemoryPlace& place) {
-  Part* part = of(place);
-  DT_CHECK(part, "the place was taken here");
-  if (part->memory.pinned) return {};
-  auto pinned = std::make_shared<cuda::PinnedRegistration>();
-  const auto bytes = part->memory.memory->bytes();
-  const auto status = pinned->add(bytes.data(), bytes.size());
-  if (status.ok()) part->memory.pinned = std::move(pinned);
-  return status;
+std::uint64_t Staging::bytes() const {
+  std::uint64_t all = 0;
+  for (const Part& part : parts_)
+    all += part.has_pages() ? std::max(part.touched, part.peak) : part.memory.bytes().size();
+  return all;
 }
 
 }  // namespace dt::kv

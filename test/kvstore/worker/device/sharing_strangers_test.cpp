@@ -6,7 +6,7 @@
 #include <string>
 
 #include "kvstore/link/ipc_memory.h"
-#include "kvstore/worker/device/places.h"
+#include "kvstore/worker/links/memory.h"
 #include "test/kvstore/cluster.h"
 #include "test/kvstore/stranger.h"
 #include "test/kvstore/worker/device/device_tensors.h"
@@ -73,22 +73,47 @@ std::unique_ptr<kv::SharedDeviceMemory> some_device_memory(std::size_t size) {
 TEST_CASE("device sharing: places are free again for new servers, which are to be told",
           "[device][ipc]") {
   const Fresh machine;
-  kv::DevicePlaces places;
-  CHECK(places.to_add(0, 100) == std::size_t{4} << 20);
-  auto& memory = places.add(0, some_device_memory(256));
-  memory.open_at = {{0, 0}, {0, 1}};
-  const auto first = kv::DevicePlaces::take(0, memory, 100);  // rounded to 128
-  const auto second = kv::DevicePlaces::take(0, *places.with_room(0, 128), 128);
+  kv::Staging places(1);
+  const LoopId server{0, 1};
+  const auto add = [&](std::uint32_t number, std::size_t size) {
+    kv::ClientMemory memory;
+    memory.on_device = some_device_memory(size);
+    memory.number = number;
+    memory.shared_with = {{0, 0}, server};
+    places.add(std::move(memory));
+  };
+  add(1, 256);
+  const auto first = places.take(100, server);  // rounded to 128
+  const auto second = places.take(128, server);
   CHECK(first.offset == 0);
   CHECK(second.offset == 128);
   CHECK(second.at == first.at + 128);
-  CHECK(places.with_room(0, 1) == nullptr);
-  CHECK(places.with_room(1, 1) == nullptr);
+  CHECK_FALSE(places.take(1, server).at);
+  CHECK(places.to_add(1) == std::size_t{4} << 20);
+  CHECK(places.bytes() == 256);
   places.forget_servers();
-  REQUIRE(places.with_room(0, 256) == &memory);
-  CHECK(memory.open_at.empty());
-  places.drop(0, memory);
+  CHECK(places.all().front()->shared_with.empty());
+  CHECK_FALSE(places.take(1, server).at);
+  places.give_back(first);  // of the servers of before
+  CHECK(places.take(256, std::nullopt).at == first.at);
+}
+
+TEST_CASE("device sharing: memory goes back when no place had it for an epoch", "[device][ipc]") {
+  const Fresh machine;
+  const auto before = emulated::alive().device_memories;
+  kv::Staging places(1);
+  kv::ClientMemory memory;
+  memory.on_device = some_device_memory(256);
+  places.add(std::move(memory));
+  const auto place = places.take(100, std::nullopt);
+  for (int epoch = 0; epoch < 3; ++epoch) CHECK(places.trim().empty());
+  places.give_back(place);
+  CHECK(places.trim().empty());  // it was used in the epoch that ends
+  CHECK(places.trim().empty());  // and in the one before
+  CHECK(places.trim().size() == 1);
   CHECK(places.empty());
+  CHECK(places.bytes() == 0);
+  CHECK(emulated::alive().device_memories == before);
 }
 
 TEST_CASE("device sharing: memory that is not what was spoken of is refused",

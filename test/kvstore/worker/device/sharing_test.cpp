@@ -9,6 +9,7 @@
 #include <cstring>
 #include <future>
 #include <numeric>
+#include <set>
 
 #include "io/fd.h"
 #include "kvstore/link/shared_memory.h"
@@ -255,7 +256,7 @@ TEST_CASE("device sharing: a device that the caller does not use gets no context
   CHECK(emulated::contexts() == std::set<int>{1});
 }
 
-TEST_CASE("device sharing: integers, other ends and other devices go through the host's memory",
+TEST_CASE("device sharing: integers, and ends on two devices, go through the host's memory",
           "[device][ipc]") {
   const Fresh machine(2);
   constexpr std::size_t kElements = 5000;
@@ -319,12 +320,65 @@ TEST_CASE("device sharing: integers, other ends and other devices go through the
     there.put(std::vector<float>(kElements, 5.0F));
     pushpull_of("w", there.array(), here.array());
     CHECK(here.get() == std::vector<float>(kElements, 5.0F));
-    pushpull_of("w", there.array(), there.array());
     CHECK(in_place() == 5);
+    pushpull_of("w", there.array(), there.array());
+    CHECK(in_place() == 10);
     pushpull_of("w", here.array(), here.array());
     CHECK(here.get() == std::vector<float>(kElements, 5.0F));
-    CHECK(in_place() == 10);
+    CHECK(in_place() == 15);
   }
+}
+
+TEST_CASE("device sharing: arrays that go one after the other need the memory of one",
+          "[device][ipc]") {
+  const Fresh machine;
+  constexpr std::size_t kElements = std::size_t{1} << 20;  // as much as the least memory
+  Cluster cluster(1, 1, true, false, false, compute_on_device);
+  cluster.transport = kv::Transport::kSharedMemory;
+  auto store = cluster.open(0);
+  std::vector<float> values(kElements, 1.0F);
+  const CallersStream stream;
+  Tensor tensor(kElements, stream.get());
+  tensor.put(values);
+  std::set<std::size_t> memories;
+  for (int key = 0; key < 4; ++key) {
+    const std::string name = std::to_string(key);
+    init(*store, name, values);
+    must(store->wait(must(store->pushpull({name}, {tensor.array()}, {tensor.array()}, {})), 30));
+    memories.insert(emulated::alive().foreign_memories);
+  }
+  CHECK(memories.size() == 1);
+  CHECK(tensor.get() == values);
+}
+
+TEST_CASE("device sharing: memory that no exchange used for an epoch is freed, once it is closed",
+          "[device][ipc]") {
+  const Fresh machine;
+  Cluster cluster(1, 1, true, false, false, compute_on_device);
+  cluster.transport = kv::Transport::kSharedMemory;
+  auto store = cluster.open(0);
+  std::vector<float> values(5000, 1.0F);
+  init(*store, "w", values);
+  const CallersStream stream;
+  Tensor tensor(5000, stream.get());
+  (void)must(store->epoch_boundary(Epoch(0)));
+  std::uint32_t epoch = 0;
+  for (float round = 1; round < 3; ++round) {
+    tensor.put(std::vector<float>(5000, round));
+    must(store->wait(must(store->pushpull({"w"}, {tensor.array()}, {tensor.array()}, {})), 30));
+    values.assign(5000, round);
+    must(pushpull(*store, "w", values, values, {}));  // the server pins the host's staging
+    const auto used = emulated::alive();
+    CHECK(used.foreign_memories > 0);
+    CHECK(used.registrations > 0);
+    for (int idle = 0; idle < 3; ++idle) (void)must(store->epoch_boundary(Epoch(++epoch)));
+    CHECK(emulated::alive().foreign_memories == 0);
+    CHECK(emulated::alive().device_memories == used.device_memories - 1);
+    CHECK(emulated::alive().registrations == 0);
+    CHECK(values == std::vector<float>(5000, round));
+    CHECK(tensor.get() == std::vector<float>(5000, round));
+  }
+  CHECK(emulated::done().freed_while_open == 0);
 }
 
 TEST_CASE("device sharing: what a cut connection had is sent again", "[device][ipc]") {

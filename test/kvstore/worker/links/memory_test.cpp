@@ -79,9 +79,8 @@ TEST_CASE("staging: however the chunks come, there are few memories and places a
   std::uint32_t added = 0;
   std::set<std::pair<std::byte*, std::byte*>> places;
   for (std::size_t i = 0; i < kChunks; ++i) {
-    if (const auto size = staging.expect(Staging::rounded(kChunk))) grow(staging, added++, size);
     auto place = staging.take(kChunk, kHere);
-    if (!place.at) {  // what is left at the memories' ends is too small
+    if (!place.at) {
       grow(staging, added++, staging.to_add(kChunk));
       place = staging.take(kChunk, kHere);
     }
@@ -140,19 +139,37 @@ TEST_CASE("staging: pages go back when no place had them for an epoch", "[client
   const auto few = use(10);
   const auto more = use(30);
   staging.give_back(more);
-  staging.trim();
+  (void)staging.trim();
   CHECK(resident(memory) == 40);  // it was used in the epoch that ends
   staging.give_back(use(20));
-  staging.trim();
+  (void)staging.trim();
   CHECK(resident(memory) == 40);  // and in the one before
-  staging.trim();
+  (void)staging.trim();
   CHECK(resident(memory) == 30);
-  staging.trim();
+  (void)staging.trim();
   CHECK(resident(memory) == 10);
   CHECK(std::to_integer<int>(few.at[10 * 4096 - 1]) == 1);
   staging.give_back(few);
-  for (int epoch = 0; epoch < 3; ++epoch) staging.trim();
+  for (int epoch = 0; epoch < 3; ++epoch) (void)staging.trim();
   CHECK(resident(memory) == 0);
+}
+
+TEST_CASE("staging: pages that a server's device relies on stay, until the memory goes as a whole",
+          "[client_memory]") {
+  Staging staging;
+  grow(staging, 0, 64 << 12);
+  ClientMemory& memory = *staging.all().front();
+  memory.is_pinned_there = true;
+  std::memset(memory.begin(), 1, 40 << 12);
+  staging.give_back(staging.take(10 << 12, kHere));
+  CHECK(staging.trim().empty());
+  CHECK(staging.trim().empty());
+  CHECK(resident(memory) == 40);
+  CHECK(staging.bytes() == 64 << 12);
+  const auto unused = staging.trim();
+  REQUIRE(unused.size() == 1);
+  CHECK(resident(unused.front()) == 40);
+  CHECK(staging.empty());
 }
 
 TEST_CASE("shared places: in place where the server can compute there, else in staging",
@@ -169,7 +186,7 @@ TEST_CASE("shared places: in place where the server can compute there, else in s
     request.chunk = &chunk;
     request.header.dtype = data::Dtype::kFloat64;
     request.from = from;
-    if (use_shared_memory(request, lies_in, nullptr))
+    if (use_shared_memory(request, lies_in, nullptr, {}))
       use_staging(request, staging.take(800, kHere));
     CHECK((request.header.flags & data::kShared) != 0);
     // A request that is copied to the staging keeps its origin.
