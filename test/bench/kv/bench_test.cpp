@@ -249,6 +249,30 @@ TEST_CASE("dtbench: the price of options is a ratio to the kvstore without them"
   }
 }
 
+TEST_CASE("dtbench: of tensors that go one after the other few are kept at once") {
+  const Emulated machine("1");
+  const std::vector<std::pair<std::string, std::vector<std::string>>> ways = {
+      {"staged_mib", {"--memory", "private", "--transport", "shm"}},
+      {"pinned_mib", {"--device", "cuda:0", "--transport", "tcp"}},
+      {"pinned_mib", {"--device", "cuda:0", "--server-device", "cuda:0", "--transport", "shm"}},
+  };
+  for (auto [kind, words] : ways) {
+    INFO(kind);
+    words.insert(words.end(), {"--sizes", "32x1M", "--chunk", "256K", "--json", "--reps", "4"});
+    const auto kept = [&, kind = kind](const std::string& seconds, const char* how) {
+      auto all = words;
+      all.insert(all.end(), {"--seconds", seconds, how});
+      const auto json = good_json(dtbench(all, DT_EMULATED_BENCH));
+      const auto& ours = json.at("measurements").at(0).at("contenders").at(0);
+      CHECK(ours.at("read_in_place") == 0);  // emulated devices share no memory between processes
+      REQUIRE(ours.at("kept").is_object());
+      return ours.at("kept").at(kind).get<double>();
+    };
+    CHECK(kept("0.5", "--stream") <= 4);
+    CHECK(kept("0.5", "--in-place") >= 32);
+  }
+}
+
 TEST_CASE("dtbench: arrays and values on devices give the right sums, beside copies and the CPU") {
   const Emulated machine("2");
   const std::vector<std::vector<std::string>> ways = {
@@ -367,6 +391,7 @@ TEST_CASE("dtbench: wrong usage ends with 2 and names the option") {
   refused({"--colocated", "--transport", "shm"}, "--transport");
   refused({"--in-place", "--type", "dist_async"}, "--in-place");
   refused({"--straggle", "5", "--check"}, "--straggle");
+  refused({"--stream", "--peer", "raw"}, "--stream");
   refused({"--device", "cpu"}, "--device");
   refused({"--device", "cuda:0,"}, "--device");
   refused({"--server-device", "cuda"}, "--server-device");

@@ -23,7 +23,7 @@ namespace {
 using Word = std::atomic<std::uint32_t>;
 static_assert(Word::is_always_lock_free && sizeof(Word) == sizeof(std::uint32_t));
 
-constexpr std::uint64_t kMagic = 0x3268636e65627464;  // "dtbench2"
+constexpr std::uint64_t kMagic = 0x3368636e65627464;  // "dtbench3"
 constexpr auto kLook = std::chrono::milliseconds(200);
 
 void wait_while(Word& word, std::uint32_t value, const timespec* limit = nullptr) {
@@ -54,6 +54,11 @@ struct Control::Head {
   std::atomic<int> worker_pids[kMostWorkers] = {};
   std::atomic<int> server_pids[kMostServers] = {};
   double elapsed[kMostWorkers] = {};
+  std::atomic<bool> has_told[kMostWorkers] = {};
+  std::atomic<double> staged_mib[kMostWorkers] = {};
+  std::atomic<double> pinned_mib[kMostWorkers] = {};
+  std::atomic<double> device_mib[kMostWorkers] = {};
+  std::atomic<std::uint64_t> read_in_place{0};
   std::atomic<std::uint64_t> bad{0};
   // Then: tensors x uint64, workers x kMostOperations x double.
 };
@@ -154,6 +159,20 @@ double Control::elapsed(std::uint32_t rank) const { return head_->elapsed[rank];
 
 std::uint64_t Control::bad() const { return head_->bad; }
 
+std::optional<KeptMemory> Control::kept() const {
+  std::optional<KeptMemory> most;
+  for (std::uint32_t w = 0; w < head_->workers; ++w) {
+    if (!head_->has_told[w]) continue;
+    if (!most) most.emplace();
+    most->staged_mib = std::max(most->staged_mib, head_->staged_mib[w].load());
+    most->pinned_mib = std::max(most->pinned_mib, head_->pinned_mib[w].load());
+    most->device_mib = std::max(most->device_mib, head_->device_mib[w].load());
+  }
+  return most;
+}
+
+std::uint64_t Control::read_in_place() const { return head_->read_in_place; }
+
 // ---------------------------------------------------------------- workers and servers
 
 void Control::ready(std::uint32_t rank) {
@@ -184,6 +203,13 @@ void Control::done(std::uint32_t rank, double elapsed, std::uint64_t bad) {
   if (++head_->done == head_->workers) wake_all(head_->done);
 }
 
+void Control::keeps(std::uint32_t rank, const KeptMemory& memory) {
+  head_->staged_mib[rank] = memory.staged_mib;
+  head_->pinned_mib[rank] = memory.pinned_mib;
+  head_->device_mib[rank] = memory.device_mib;
+  head_->has_told[rank] = true;
+}
+
 void Control::leave() {
   ++head_->left;
   wake_all(head_->left);
@@ -200,6 +226,10 @@ std::vector<std::uint16_t> Control::await_ports(std::uint32_t servers) {
   for (std::uint32_t have = head_->servers_ready; have < servers; have = head_->servers_ready)
     wait_while(head_->servers_ready, have);
   return {head_->ports, head_->ports + servers};
+}
+
+void Control::has_read_in_place(std::uint64_t contributions) {
+  head_->read_in_place += contributions;
 }
 
 void Control::await_leavers() {

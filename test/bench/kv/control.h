@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -41,6 +42,13 @@ struct Command {
   std::uint32_t operations = 0;
   std::uint32_t round = 0;  ///< Number of the first operation's values.
   double straggle = 0;      ///< Seconds that one worker, in turn, is late before an operation.
+};
+
+/// What a kvstore keeps for exchanges that are under way.
+struct KeptMemory {
+  double staged_mib = 0;  ///< In memory that servers of the host share.
+  double pinned_mib = 0;
+  double device_mib = 0;
 };
 
 class Control {
@@ -70,6 +78,10 @@ class Control {
   [[nodiscard]] double elapsed(std::uint32_t rank) const;
   /// Elements found wrong, by all workers since the start.
   [[nodiscard]] std::uint64_t bad() const;
+  /// The most that a worker has told; none has: nothing.
+  [[nodiscard]] std::optional<KeptMemory> kept() const;
+  /// Contributions that servers read in the memory of a worker's device; complete after their end.
+  [[nodiscard]] std::uint64_t read_in_place() const;
 
   // A worker's side.
   void ready(std::uint32_t rank);
@@ -77,6 +89,8 @@ class Control {
   /// Returns when every worker has called it.
   void meet();
   void done(std::uint32_t rank, double elapsed, std::uint64_t bad);
+  /// Replaces what it has told before.
+  void keeps(std::uint32_t rank, const KeptMemory& memory);
   /// After kQuit: the worker needs no server any more.
   void leave();
 
@@ -84,6 +98,7 @@ class Control {
   void server_ready(std::uint32_t server, std::uint16_t port);
   /// Waits until all servers are ready.
   [[nodiscard]] std::vector<std::uint16_t> await_ports(std::uint32_t servers);
+  void has_read_in_place(std::uint64_t contributions);
   /// Returns when every worker has left.
   void await_leavers();
 

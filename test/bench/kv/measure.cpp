@@ -80,12 +80,14 @@ class Running {
       series_.single.insert(series_.single.end(), times.begin(), times.end());
     }
     series_.operations += operations_;
+    if (const auto kept = contender_.control.kept()) series_.kept.push_back(*kept);
   }
 
   Series end() {
     order(Order::kVerify, 1);
     series_.busy_loops = count_busy(thread_times(contender_.control.server_pids()));
     series_.bad = at(series_.name, [this] { return contender_.quit(); });
+    series_.read_in_place = contender_.control.read_in_place();
     return std::move(series_);
   }
 

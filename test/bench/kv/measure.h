@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "test/bench/kv/control.h"
 #include "test/bench/kv/options.h"
 
 namespace dt::bench {
@@ -13,11 +14,13 @@ namespace dt::bench {
 /// One contender's results. Times in seconds.
 struct Series {
   std::string name;
-  std::vector<double> operation;   ///< Mean of an operation on the slowest worker, per repetition.
-  std::vector<double> cpu_per_gb;  ///< CPU seconds per 10^9 bytes of payload per worker.
-  std::vector<double> single;      ///< Every operation of every worker.
-  std::uint64_t operations = 0;    ///< Number of timed operations.
-  std::uint64_t bad = 0;           ///< Wrong elements.
+  std::vector<double> operation;    ///< Mean of an operation on the slowest worker, per repetition.
+  std::vector<double> cpu_per_gb;   ///< CPU seconds per 10^9 bytes of payload per worker.
+  std::vector<double> single;       ///< Every operation of every worker.
+  std::uint64_t operations = 0;     ///< Number of timed operations.
+  std::uint64_t bad = 0;            ///< Wrong elements.
+  std::vector<KeptMemory> kept;     ///< After each repetition; empty: it has none, or is not told.
+  std::uint64_t read_in_place = 0;  ///< Contributions read in the memory of a worker's device.
   /// Server threads with at least a twentieth of the CPU time of the busiest one.
   std::uint32_t busy_loops = 0;
 

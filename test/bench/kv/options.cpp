@@ -177,6 +177,9 @@ FlagGroup measured_flags(KvOptions& o) {
        .help = "gradients and results lie in memory of the store's (default) or are private, and "
            "then copied where it is shared"},
       {.name = "in-place", .to = &o.is_in_place, .help = "the result overwrites the gradient"},
+      {.name = "stream", .to = &o.is_streamed,
+       .help = "the tensors go one after the other, as layers of a model that is larger than "
+           "memory"},
       {.name = "deterministic", .to = &o.is_deterministic,
        .help = "servers add in the workers' order, not as contributions come"},
       {.name = "busy-poll", .value = "US",
@@ -337,6 +340,8 @@ Result<void> complete(KvOptions& options) {
     return fail(ErrorKind::kInvalid, "--peer: others are compared in --op pushpull only");
   if (options.straggle > 0 && options.verify_all)
     return fail(ErrorKind::kInvalid, "--straggle: with --check workers wait for each other anyway");
+  if (options.is_streamed && !std::ranges::all_of(options.peers, is_ours))
+    return fail(ErrorKind::kInvalid, "--stream: no peer but plain and cpu sends its tensors so");
   if (options.is_in_place && options.is_async())
     return fail(ErrorKind::kInvalid, "--in-place: with --type dist_async the sums would be pushed");
   if (options.is_in_place && !options.optimizer.empty())

@@ -52,6 +52,7 @@ struct KvOptions {
   data::Codec codec = data::Codec::kNone;               ///< Compression of the gradients.
   Memory memory = Memory::kStore;
   bool is_in_place = false;  ///< The result overwrites the gradient.
+  bool is_streamed = false;  ///< The tensors go one after the other.
   std::vector<std::string> peers;
   std::uint32_t repetitions = 0;  ///< Repetitions per contender; with peers: per pair.
   double seconds = 0.3;           ///< A repetition takes about so long, and one operation at least.

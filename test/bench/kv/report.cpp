@@ -43,6 +43,7 @@ std::string how(const KvOptions& options) {
   else
     text += fmt::format(", arrays on {}", fmt::join(names_of(options.devices), " "));
   if (options.is_in_place) text += " in place";
+  if (options.is_streamed) text += ", one after the other";
   if (options.server_device) text += fmt::format(", values on cuda:{}", *options.server_device);
   if (options.codec != data::Codec::kNone)
     text += fmt::format(", gradients in {}", kv::name_of(options.codec));
@@ -76,6 +77,15 @@ std::string table_of(const KvOptions& options, const Measurement& one) {
         ms(percentile(series.single, 0.99)), series.bad);
   }
   const Series& ours = one.series.front();
+  if (options.is_streamed && !ours.kept.empty()) {
+    const KeptMemory& first = ours.kept.front();
+    const KeptMemory& last = ours.kept.back();
+    text += fmt::format(
+        "  a worker keeps {:.0f} MiB staged ({:.0f} at first), {:.0f} pinned ({:.0f}), {:.0f} on "
+        "devices ({:.0f})\n",
+        last.staged_mib, first.staged_mib, last.pinned_mib, first.pinned_mib, last.device_mib,
+        first.device_mib);
+  }
   for (std::size_t i = 1; i < one.series.size(); ++i) {
     const Series& peer = one.series[i];
     text += fmt::format("  kvstore / {:<14} time {:.2f}", peer.name,
@@ -93,6 +103,12 @@ nlohmann::json spread(const std::vector<double>& values, double scale) {
   return {{"median", median(values) * scale}, {"min", least * scale}, {"max", most * scale}};
 }
 
+nlohmann::json json_of(const KeptMemory& kept) {
+  return {{"staged_mib", kept.staged_mib},
+          {"pinned_mib", kept.pinned_mib},
+          {"device_mib", kept.device_mib}};
+}
+
 nlohmann::json json_of(const TensorList& list, const Series& series) {
   nlohmann::json one = {
       {"name", series.name},
@@ -107,7 +123,14 @@ nlohmann::json json_of(const TensorList& list, const Series& series) {
       {"repetitions", series.operation.size()},
       {"operations", series.operations},
       {"bad", series.bad},
+      {"kept_first", nullptr},
+      {"kept", nullptr},
+      {"read_in_place", series.read_in_place},
   };
+  if (!series.kept.empty()) {
+    one["kept_first"] = json_of(series.kept.front());
+    one["kept"] = json_of(series.kept.back());
+  }
   if (!series.cpu_per_gb.empty()) one["cpu_s_per_gb"] = spread(series.cpu_per_gb, 1);
   return one;
 }
@@ -165,6 +188,7 @@ std::string as_json(const KvOptions& options, const Environment& env,
       {"colocated", options.is_colocated},
       {"deterministic", options.is_deterministic},
       {"in_place", options.is_in_place},
+      {"streamed", options.is_streamed},
       {"straggle_ms", options.straggle * 1e3},
       {"type", options.type},
       {"optimizer", options.optimizer},

@@ -93,13 +93,20 @@ void StoreExchange::fetch() {
 }
 
 void StoreExchange::run() {
+  if (!options_.is_streamed) return exchange(keys_, gradients_, results_);
+  for (std::size_t i = 0; i < keys_.size(); ++i)
+    exchange({keys_[i]}, {gradients_[i]}, {results_[i]});
+}
+
+void StoreExchange::exchange(const kv::Keys& keys, const kv::Arrays& gradients,
+                             const kv::Arrays& results) {
   switch (options_.operation) {
     case Operation::kPushPull:
-      return wait(store_.pushpull(keys_, gradients_, results_, push_));
+      return wait(store_.pushpull(keys, gradients, results, push_));
     case Operation::kPush:
-      return wait(store_.push(keys_, gradients_, push_));
+      return wait(store_.push(keys, gradients, push_));
     case Operation::kPull:
-      return wait(store_.pull(keys_, results_, awaited_));
+      return wait(store_.pull(keys, results, awaited_));
   }
 }
 

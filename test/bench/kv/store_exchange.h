@@ -1,5 +1,5 @@
 /// A worker's part with the kvstore, through the public interface: a blocking call on the whole
-/// list of keys.
+/// list of keys, or one on each key after the other (--stream).
 #pragma once
 
 #include <cstdint>
@@ -64,6 +64,7 @@ class StoreExchange final : public Exchange {
   }
   void take_memory();
   void take_device_memory();
+  void exchange(const kv::Keys& keys, const kv::Arrays& gradients, const kv::Arrays& results);
   void wait(const kv::StoreResult<kv::Handle>& handle);
   std::uint64_t count_wrong_total(std::uint32_t workers, std::uint32_t round);
   std::uint64_t count_wrong_weights();

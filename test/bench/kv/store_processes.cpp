@@ -1,5 +1,6 @@
 // The kvstore on this machine: servers and workers as processes of their own.
 
+#include <algorithm>
 #include <future>
 #include <memory>
 
@@ -26,7 +27,8 @@ std::string fresh_secret() {
 /// The supervisor's part, as far as a worker that never changes epoch needs it.
 class FixedControl final : public kv::JobControl {
  public:
-  explicit FixedControl(Servers servers) : servers_(std::move(servers)) {}
+  FixedControl(Servers servers, Control& control, std::uint32_t rank)
+      : servers_(std::move(servers)), control_(control), rank_(rank) {}
   io::awaitable<void> run(io::TaskGroup& /*group*/, kv::JobListener& listener) override {
     listener.on_servers(servers_);
     io::asio::steady_timer forever(co_await io::asio::this_coro::executor,
@@ -37,11 +39,20 @@ class FixedControl final : public kv::JobControl {
   void arrive(const Arrive& /*message*/) override {}
   void released() override {}
   void progress(const Progress& /*message*/) override {}
-  void figures(const Figures& /*message*/) override {}
+  void figures(const Figures& message) override {
+    const auto value = [&message](const char* name) {
+      const auto found = std::ranges::find_if(
+          message.values, [name](const auto& one) { return one.first == name; });
+      return found == message.values.end() ? 0 : found->second;
+    };
+    control_.keeps(rank_, {value("staged_mib"), value("pinned_mib"), value("device_mib")});
+  }
   void heard(const ServersHeard& /*message*/) override {}
 
  private:
   Servers servers_;
+  Control& control_;
+  std::uint32_t rank_;
 };
 
 void serve(Control& control, std::uint32_t id, const KvOptions& options,
@@ -67,6 +78,7 @@ void serve(Control& control, std::uint32_t id, const KvOptions& options,
   DT_CHECK(applied.get_future().get(), "a server's first commit is applied");
   control.server_ready(id, server->port());
   control.await_leavers();
+  control.has_read_in_place(server->counters().in_place);
 }
 
 /// The worker needs no server any more when this ends.
@@ -98,8 +110,8 @@ void work(Control& control, std::uint32_t rank, const KvOptions& options, const 
   if (options.is_colocated)
     client.may_share = [rank](std::uint32_t server) { return server == rank; };
   client.start_limit = std::chrono::seconds(60);
-  const auto store =
-      must(kv::open_client(std::move(client), std::make_unique<FixedControl>(std::move(servers))));
+  const auto store = must(kv::open_client(
+      std::move(client), std::make_unique<FixedControl>(std::move(servers), control, rank)));
   StoreExchange exchange(options, list, *store, "tensor", options.device_of(rank));
   try {
     take_part(control, rank, exchange);
