@@ -29,6 +29,8 @@ constexpr std::size_t kMaxPieces = 384;
 /// Bytes that get their tag before they are sent, and after they were read, while they are in the
 /// cache.
 constexpr std::size_t kTagAtOnce = std::size_t{256} << 10;
+/// Bytes beyond those in flight that the kernel takes from us.
+constexpr int kUnsentInKernel = 128 << 10;
 
 void set_option(int fd, int level, int name, int value) {
   // Errors are ignored: each of these options is an improvement, none is a necessity.
@@ -47,6 +49,7 @@ void tune(TcpSocket& socket) {
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 5);
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 4);
   set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 20'000);
+  set_option(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, kUnsentInKernel);
   if (is_inside_machine(socket)) (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
 }
 
@@ -248,7 +251,15 @@ void TcpConnection::send_text(std::string text) {
 void TcpConnection::send(const data::Header& header, const void* data, std::size_t size,
                          std::shared_ptr<const void> keep) {
   if (!open_ || is_finished_) return;
-  Outgoing& out = queue_.emplace_back();
+  auto at = queue_.end();
+  const bool is_value = header.type == data::Type::kValue;
+  const auto is_overtaken = [&](const Outgoing& one) {
+    const bool has_begun = one.has_head_tag || (&one == &queue_.front() && front_written_ > 0);
+    return one.priority && *one.priority < header.priority && !has_begun;
+  };
+  while (is_value && at != queue_.begin() && is_overtaken(*std::prev(at))) --at;
+  Outgoing& out = *queue_.emplace(at);
+  if (is_value) out.priority = header.priority;
   std::memcpy(out.head.data(), &header, data::kHeaderBytes);
   out.head_size = data::kHeaderBytes + (tags_out_ ? data::kTagBytes : 0);
   out.data = static_cast<const char*>(data);

@@ -23,8 +23,9 @@ using TcpSocket = io::asio::ip::tcp::socket;
 
 /// Sets the socket's options. No Nagle; the connection ends if the peer vanishes: keep-alive (20 s
 /// + 4 x 5 s), 20 s for unacknowledged bytes. The kernel chooses the buffers' sizes, up to limits
-/// far above those of SO_SNDBUF. Between processes of one machine the congestion control is reno:
-/// pacing ones (bbr) halve loopback's rate.
+/// far above those of SO_SNDBUF, and takes few bytes beyond those in flight: what is urgent cannot
+/// overtake what it has, on a slow link megabytes otherwise. Between processes of one machine the
+/// congestion control is reno: pacing ones (bbr) halve loopback's rate.
 void tune(TcpSocket& socket);
 
 /// By the addresses, both ends are processes of this machine: what they send crosses no network.
@@ -71,8 +72,9 @@ class TcpConnection {
   /// connection's end receive() returns, and its caller closes the connection, not this function:
   /// to the other side the close means that this side no longer uses its memory.
   bool read_now(FrameSink& sink);
-  /// Queues a frame; write_now() sends it. `data` must stay valid until it is written or the link
-  /// is destroyed; `keep` owns it if the caller does not.
+  /// Queues a frame; write_now() sends it. A kValue goes before values of lower priority of which
+  /// no byte was sent. `data` must stay valid until it is written or the link is destroyed; `keep`
+  /// owns it if the caller does not.
   void send(const data::Header& header, const void* data = nullptr, std::size_t size = 0,
             std::shared_ptr<const void> keep = {});
   /// Writes as much of the queue as the socket accepts; write_loop() writes the rest. An error
@@ -111,6 +113,7 @@ class TcpConnection {
     const char* data = nullptr;
     std::size_t size = 0;
     std::shared_ptr<const void> keep;
+    std::optional<std::int32_t> priority;  ///< A value's.
     // With tags:
     Tag tail{};  ///< The payload's tag.
     std::size_t tail_size = 0;

@@ -1,8 +1,6 @@
 #include "kvstore/worker/links/server_link.h"
 
 #include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <cstring>
@@ -23,9 +21,6 @@ using SteadyClock = std::chrono::steady_clock;
 /// Bytes queued on a connection beyond which the next request waits, ordered by priority. An urgent
 /// request waits for at most these bytes and the chunk that is being sent.
 constexpr std::size_t kSendWindow = std::size_t{512} << 10;
-/// Bytes beyond those in flight that the kernel takes from us. On a slow link its buffer would
-/// otherwise hold megabytes that an urgent request can overtake no more.
-constexpr int kUnsentInKernel = 128 << 10;
 /// Bytes of gradients that are compressed before the compressed ones are sent.
 constexpr std::size_t kCompressAtOnce = std::size_t{1} << 20;
 constexpr Duration kDialLimit = 5s;
@@ -122,8 +117,6 @@ io::awaitable<Result<std::shared_ptr<TcpConnection>>> ServerLink::dial() {
   auto socket = co_await io::within(kDialLimit, std::move(connecting), "connect");
   if (!socket) co_return tl::unexpected(socket.error());
   tune(*socket);
-  (void)::setsockopt(socket->native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentInKernel,
-                     sizeof kUnsentInKernel);
   auto proving = prove(std::make_shared<TcpConnection>(std::move(*socket)));
   co_return co_await io::within(kDialLimit, std::move(proving), "handshake");
 }

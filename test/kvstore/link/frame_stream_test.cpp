@@ -187,6 +187,50 @@ TEST_CASE("frame stream: unchanged, it is delivered whole, in whatever pieces it
     CHECK(fault(stream, stream.bytes, most) == "");
 }
 
+TEST_CASE("frame stream: values go before those of lower priority that have not begun",
+          "[frames]") {
+  const bool has_tags = GENERATE(false, true);
+  CAPTURE(has_tags);
+  io::asio::io_context context;
+  Ends ends(context);
+  TcpConnection link(std::move(ends.near));
+  TcpConnection other(std::move(ends.far));
+  if (has_tags) {
+    link.add_tags(kKey, kOtherKey);
+    other.add_tags(kOtherKey, kKey);
+  }
+  const std::string large = bytes_of_size(std::size_t{16} << 20);  // more than sockets take
+  const auto send = [&](std::uint64_t number, data::Type type, int priority) {
+    data::Header header;
+    header.type = type;
+    header.priority = priority;
+    header.request = number;
+    header.payload = number == 1 ? static_cast<std::uint32_t>(large.size()) : 1000;
+    link.send(header, large.data(), header.payload);
+  };
+  send(1, data::Type::kValue, 0);
+  link.write_now();
+  REQUIRE(link.queued_bytes() > 1000);
+  const std::vector<std::pair<data::Type, int>> later = {
+      {data::Type::kValue, 1}, {data::Type::kValue, 3}, {data::Type::kDone, 9},
+      {data::Type::kValue, 5}, {data::Type::kValue, 5}, {data::Type::kValue, 2},
+      {data::Type::kValue, 9}, {data::Type::kValue, -1}};
+  for (std::uint64_t number = 2; const auto& [type, priority] : later)
+    send(number++, type, priority);
+  link.write_now();
+  Taken taken;
+  io::TaskGroup group(context.get_executor());
+  group.spawn(write(link));
+  group.spawn(receive(other, taken.kept, taken.why));
+  while (taken.kept.payloads.size() < 1 + later.size() &&
+         context.run_one_for(std::chrono::seconds(5)) > 0) {
+  }
+  CHECK(taken.kept.headers == std::vector<std::uint64_t>{1, 3, 2, 4, 8, 5, 6, 7, 9});
+  CHECK(taken.kept.payloads.front() == large);
+  link.close();
+  context.run();
+}
+
 TEST_CASE("frame stream: each bit changed, and each cut, ends it there", "[frames]") {
   const auto stream = stream_of({"", bytes_of_size(21), bytes_of_size(3)});
   for (std::size_t at = 0; at < stream.bytes.size(); ++at) {
