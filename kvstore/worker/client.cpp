@@ -238,7 +238,7 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
     const MemorySharing::Bytes now = memory_.bytes();
     if (now == std::exchange(told_bytes_, now)) return;
     const auto report = [this](const char* name, std::uint64_t bytes) {
-      (void)figures_.report(name, static_cast<double>(bytes >> 20));
+      figures_.own(name, static_cast<double>(bytes >> 20));
     };
     report("staged_mib", now.staged);
     report("pinned_mib", now.pinned);

@@ -51,6 +51,11 @@ bool FigureBoard::report(const std::string& name, const Figure& value) {
   return true;
 }
 
+void FigureBoard::own(const std::string& name, double value) {
+  has_changed_ = true;
+  own_[name] = value;
+}
+
 void FigureBoard::waits(const Request* request) {
   const KeyId key = request ? key_of(*request) : KeyId();
   std::string in = request ? name_of(*request) : "";
@@ -78,6 +83,7 @@ std::optional<Figures> FigureBoard::take(Duration waited) {
       out.values.emplace_back(name, *number);
     else
       out.texts.emplace_back(name, std::get<std::string>(value));
+  out.values.insert(out.values.end(), own_.begin(), own_.end());
   return out;
 }
 

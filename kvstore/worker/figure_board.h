@@ -26,6 +26,8 @@ class FigureBoard {
   // ---- the loop
   /// False, once for each name: it is a new one, and there are 32 already.
   [[nodiscard]] bool report(const std::string& name, const Figure& value);
+  /// The store's own, beside those that the program reports.
+  void own(const std::string& name, double value);
   /// What Figures::waits_key and waits_in say. Null: nothing.
   void waits(const Request* request);
   /// All figures, if one has changed since the last call. `waited`: Figures::waited_ns.
@@ -38,6 +40,7 @@ class FigureBoard {
 
   // The loop's.
   std::map<std::string, Figure> values_;
+  std::map<std::string, double> own_;
   std::set<std::string> refused_;
   std::uint64_t steps_in_epoch_ = 0;
   std::uint64_t dropped_ = 0;
