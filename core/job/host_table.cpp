@@ -270,7 +270,6 @@ void HostTable::apply(const AgentKnown& r) {
   h.boot_id = r.boot_id;
   h.incarnation = r.incarnation;
   h.had_agent = h.had_agent || h.has_agent();
-  h.is_let_go = r.is_let_go();
   if (!h.has_agent()) h.preparing = false;
 }
 

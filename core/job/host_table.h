@@ -45,7 +45,6 @@ struct HostState {
   std::string boot_id;
   std::uint64_t incarnation = 0;  ///< Incarnation of its processes' agent; 0: none yet.
   bool had_agent = false;         ///< An agent of the job was attached once.
-  bool is_let_go = false;         ///< Its last agent was, after all processes had ended.
   AgentPlace place;               ///< Place of the last agent.
   /// When it was last kept although it was silent for too long: this supervisor is cut off.
   std::optional<Time> spared_at;

@@ -18,25 +18,20 @@ std::vector<Record> records_to_end(const std::vector<Record>& known,
                                    const std::vector<Host>& named) {
   std::vector<Record> out;
   std::set<Host> hosts;
-  std::set<Host> let_go;
   Term term;
   for (const Record& record : known) {
     if (std::holds_alternative<JobEnding>(record)) break;
     if (const auto* began = std::get_if<TermBegan>(&record)) term = began->term;
     const auto* agent = std::get_if<AgentKnown>(&record);
-    if (!agent) {
+    if (!agent)
       out.push_back(record);
-      continue;
-    }
-    // One that was given up as lost may still have processes.
-    (agent->is_let_go() ? let_go : hosts).insert(agent->host);
-    (agent->is_let_go() ? hosts : let_go).erase(agent->host);
+    else if (agent->is_let_go())
+      hosts.erase(agent->host);
+    else  // one that was given up as lost may still have processes
+      hosts.insert(agent->host);
   }
   hosts.insert(named.begin(), named.end());
-  for (const Host& host : hosts) {
-    out.emplace_back(AgentKnown{host, {}, kAnyIncarnation});
-    if (let_go.contains(host)) out.emplace_back(AgentKnown{host, "let go", 0});
-  }
+  for (const Host& host : hosts) out.emplace_back(AgentKnown{host, {}, kAnyIncarnation});
   out.emplace_back(TermBegan{Term(term.value + kTermsUnknown)});
   out.emplace_back(JobEnding{kExitInterrupted, "another master takes it over"});
   return out;

@@ -277,8 +277,7 @@ void HostLinks::kill_all() {
 awaitable<std::vector<Host>> HostLinks::shut_down(Duration grace) {
   // Hosts whose link is not up are tried as long as one connection may take, so that nothing runs
   // on there next to a resumed job.
-  // What runs on hosts of a job that is taken over ends by itself after --orphan-timeout. The
-  // machine of one that was let go may be gone for good.
+  // What runs on hosts of a job that is taken over ends by itself after --orphan-timeout.
   const Duration orphans_end = spec_.rules.orphan_timeout + kGoodbye;
   const Duration last_reach = std::max(kLastReach, spec_.ssh.connect_timeout);
   // Hosts that an earlier term gave up as lost, where it could not send the end.
@@ -298,9 +297,9 @@ awaitable<std::vector<Host>> HostLinks::shut_down(Duration grace) {
       if (!link || link->ended()) return false;
       // The link of a take-over ends with the agent, and is made once more to see that.
       const bool answers = link->up() || (spec_.is_taken_over && link->heard_at() != Time{});
-      const Duration limit = waits_for_orphans && may_have_orphans(entry.first) ? orphans_end
-                             : answers                                          ? grace + kGoodbye
-                                                                                : last_reach;
+      const Duration limit = waits_for_orphans ? orphans_end
+                             : answers         ? grace + kGoodbye
+                                               : last_reach;
       return io::steady_now() - begin < limit;
     });
     if (waits_for_orphans && awaits) tell_awaited(begin + orphans_end);
@@ -308,13 +307,9 @@ awaitable<std::vector<Host>> HostLinks::shut_down(Duration grace) {
   }
   std::vector<Host> unconfirmed;
   for (const auto& [host, h] : hosts_)
-    if (h.link && (h.ever_attached || may_have_orphans(host)) && !h.link->ended())
+    if (h.link && (h.ever_attached || spec_.is_taken_over) && !h.link->ended())
       unconfirmed.push_back(host);
   co_return unconfirmed;
-}
-
-bool HostLinks::may_have_orphans(const Host& host) const {
-  return spec_.is_taken_over && !context_.job->hosts().at(host).is_let_go;
 }
 
 void HostLinks::tell_awaited(Time until) {
@@ -324,8 +319,7 @@ void HostLinks::tell_awaited(Time until) {
   tell_at_ = now + (is_first ? kLastReach : kTellAwaited);
   std::vector<Host> awaited;
   for (const auto& [host, h] : hosts_)
-    if (h.link && !h.link->ended() && !h.link->up() && may_have_orphans(host))
-      awaited.push_back(host);
+    if (h.link && !h.link->ended() && !h.link->up()) awaited.push_back(host);
   if (is_first || awaited.empty()) return;
   context_.console.warn(
       "{} {} not answer: what runs there ends by itself in {:.0f} s at the latest "

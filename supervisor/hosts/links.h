@@ -117,8 +117,6 @@ class HostLinks {
   /// The host lacks the working folder, or does not answer.
   void kept_away(const Host& host, const Error& error);
   void broke(const Host& host, const Error& error, bool gone);
-  /// Of a job that is taken over: processes of it may run there, though nobody answers.
-  [[nodiscard]] bool may_have_orphans(const Host& host) const;
   /// Says now and then which hosts have not confirmed the end of a taken-over job.
   void tell_awaited(Time until);
   void notice_silence(const Host& host, HostLink& h, Time now, Time job_now);
