@@ -78,7 +78,7 @@ class Control {
   [[nodiscard]] double elapsed(std::uint32_t rank) const;
   /// Elements found wrong, by all workers since the start.
   [[nodiscard]] std::uint64_t bad() const;
-  /// The most that a worker has told; none has: nothing.
+  /// The largest reports of all workers. Nothing: no worker has reported yet.
   [[nodiscard]] std::optional<KeptMemory> kept() const;
   /// Contributions that servers read in the memory of a worker's device; complete after their end.
   [[nodiscard]] std::uint64_t read_in_place() const;
@@ -89,7 +89,7 @@ class Control {
   /// Returns when every worker has called it.
   void meet();
   void done(std::uint32_t rank, double elapsed, std::uint64_t bad);
-  /// Replaces what it has told before.
+  /// Reports the worker's kept memory, and replaces its last report.
   void keeps(std::uint32_t rank, const KeptMemory& memory);
   /// After kQuit: the worker needs no server any more.
   void leave();

@@ -19,7 +19,7 @@ struct Series {
   std::vector<double> single;       ///< Every operation of every worker.
   std::uint64_t operations = 0;     ///< Number of timed operations.
   std::uint64_t bad = 0;            ///< Wrong elements.
-  std::vector<KeptMemory> kept;     ///< After each repetition; empty: it has none, or is not told.
+  std::vector<KeptMemory> kept;     ///< After each repetition; empty: no reports came.
   std::uint64_t read_in_place = 0;  ///< Contributions read in the memory of a worker's device.
   /// Server threads with at least a twentieth of the CPU time of the busiest one.
   std::uint32_t busy_loops = 0;

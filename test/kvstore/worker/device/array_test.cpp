@@ -98,8 +98,8 @@ struct OneWorker {
     init(*store, "w", start);
     (void)must(store->epoch_boundary(Epoch(0)));
   }
-  /// A whole exchange of zeros. The first call with arrays on a device waits for the servers, which
-  /// are told of the memory that it needs.
+  /// A whole exchange of zeros. The first call with arrays on a device adds memory and waits until
+  /// the servers have mapped it.
   void exchange(Tensor& gradient, Tensor& out) const {
     gradient.put(std::vector<float>(5000, 0.0F));
     must(store->wait(must(store->pushpull({"w"}, {gradient.array()}, {out.array()}, {})), 30));

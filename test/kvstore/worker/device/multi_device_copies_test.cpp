@@ -159,8 +159,8 @@ struct World {
     options.priority = priority;
     return must(store->pushpull(values.keys(key), values.arrays(), out.arrays(), options));
   }
-  /// A whole exchange. The first call with arrays on devices waits for the servers, which are told
-  /// of the memory that it needs.
+  /// A whole exchange. The first call with arrays on devices adds memory and waits until the
+  /// servers have mapped it.
   void exchange(const std::string& key, DeviceArrays& values, const DeviceArrays& out) {
     values.put(0);
     must(wait(pushpull(key, values, out)));
