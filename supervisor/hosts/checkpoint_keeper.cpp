@@ -32,6 +32,8 @@ awaitable<void> CheckpointKeeper::seal(SealCheckpoint what) {
     manifest.step = std::max(manifest.step, file.step);
     manifest.files.push_back({io::checkpoint_file(index++), file.bytes, file.header_crc});
   }
+  // An older seal that is late finds the newer checkpoint whole, and leaves it.
+  const io::Semaphore::Permit turn = co_await turn_->acquire();
   Result<void> done;
   for (int i = 1; i <= kTries; ++i) {
     done = co_await seal_checkpoint(context_.volume, folder, manifest);

@@ -2,11 +2,13 @@
 /// for them: a volume that every base host sees, with room.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "io/semaphore.h"
 #include "supervisor/context/supervisor_context.h"
 #include "supervisor/hosts/checkpoint_place.h"
 
@@ -41,6 +43,7 @@ class CheckpointKeeper {
   HostLinks& links_;
   PrepareRuns& prepares_;
   std::optional<CheckpointPlace> place_;
+  std::shared_ptr<io::Semaphore> turn_ = std::make_shared<io::Semaphore>(context_.executor, 1);
 };
 
 }  // namespace dt::supervisor

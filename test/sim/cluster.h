@@ -302,8 +302,12 @@ class Cluster {
   std::uint32_t groups_ = 0;  ///< That began after the first.
   std::set<Generation> sealed_;
   std::map<Generation, std::uint64_t> saved_;  ///< Hash of the saved values.
-  std::map<Epoch, std::uint64_t> kept_;   ///< Hash of the values of the checkpoints on the volume.
-  std::map<ServerId, Generation> since_;  ///< The rollback that brought the server.
+  struct Kept {
+    Generation generation;
+    std::uint64_t values = 0;  ///< Their hash.
+  };
+  std::map<Epoch, Kept> kept_;              ///< The checkpoints on the volume.
+  std::map<ServerId, Generation> since_;    ///< The rollback that brought the server.
   std::set<std::optional<Epoch>> damaged_;  ///< Checkpoints; nullopt: the job's first one.
   /// What another master does, and what the supervisor knows of the lock.
   struct Second {

@@ -145,7 +145,7 @@ void Cluster::start_server(std::size_t i, const StartServer& e) {
         fmt::format("server {} begins with a checkpoint of epoch {} that is not "
                     "on the volume",
                     e.server, *e.checkpoint));
-  s.chain = kept_[*e.checkpoint];
+  s.chain = kept_[*e.checkpoint].values;
 }
 
 void Cluster::told_servers(std::size_t index, const Servers& servers) {

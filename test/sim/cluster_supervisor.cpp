@@ -367,13 +367,17 @@ void Cluster::act(const SealCheckpoint& e) {
   const Epoch epoch = e.epoch;
   trace(37, epoch.value, "  seal the checkpoint of epoch {}", epoch);
   const auto life = life_;
-  const bool fails = rng_.chance(faults_.seal_fails);
+  const bool cannot = rng_.chance(faults_.seal_fails);
   // The volume's helper outlives a supervisor for the moment that a rename takes.
-  after(rng_.time(1ms, rng_.chance(0.1) ? 10s : 100ms), [this, life, fails, generation, epoch] {
+  after(rng_.time(1ms, rng_.chance(0.1) ? 10s : 100ms), [this, life, cannot, generation, epoch] {
+    // The values that count are those of the newest job there was: a late seal of an older one
+    // fails.
+    const auto newest = kept_.find(epoch);
+    const bool fails = cannot || (newest != kept_.end() && generation < newest->second.generation);
     const bool breaks = !fails && !healed_ && damage_rng_.chance(faults_.damage);
     // Sealing again has no effect.
     if (!fails && sealed_.insert(generation).second) {
-      kept_[epoch] = saved_[generation];
+      kept_[epoch] = {generation, saved_[generation]};
       if (breaks)
         damaged_.insert(epoch);
       else
