@@ -507,6 +507,8 @@ class Loop final : public Supervisor {
   }
 
   awaitable<std::string> edit_host_worker(ControlAsk ask) {
+    const auto host = membership_.named_host(ask.machine_is_gone ? ask.host : std::nullopt);
+    if (host && *host) hosts_.links().machine_gone(**host);
     auto edited = co_await membership_.edit(std::move(ask));
     if (edited) host_worker_->nudge();
     const std::string why_not = not_open(*context_.job, spec_, uptime_s());

@@ -56,7 +56,7 @@ class Planner {
       plan_.missing.push_back(name);
       const bool is_twice = std::ranges::find(missing_before, name) != missing_before.end();
       // A list can lie; a host whose agent answers has its machine.
-      if (is_twice && !host.is_linked) act(DropHost{name});
+      if (is_twice && !host.is_linked) act(DropHost{name, true});
     }
     return std::move(plan_);
   }

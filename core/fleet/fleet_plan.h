@@ -61,6 +61,7 @@ struct AddHost {
 /// The host's lines are taken out of host_worker.
 struct DropHost {
   std::string host;
+  bool machine_is_gone = false;  ///< Nothing can run there any more.
   friend bool operator==(const DropHost&, const DropHost&) = default;
 };
 /// The host's workers leave, by the deadline where there is one, else at the next boundary.

@@ -5,7 +5,9 @@
 ///     {"op":"stop","force":false,"why":"Ctrl-C"} -> {"ok":true}; the job ends, JobEnded follows
 ///     {"op":"add","host":"h","slots":1} / {"op":"remove","host":"h"} -> edits host_worker;
 ///                                         {"ok":true,"note":"why nothing joins yet"} where so
-///                                         "add" with "unless_there":true adds what is missing
+///                                         "add" with "unless_there":true adds what is missing;
+///                                         "remove" with "machine_is_gone":true: nothing can run
+///                                         there any more, so nobody waits for the host's end
 ///     {"op":"grow","slots":N,"asked":M} -> {"ok":true,"log","agent","excluded":[node...]}: N more
 ///                                         workers may be asked for beside M that are; for dtctl
 ///                                         With --fleet: {"ok":true,"said":"text"}: N more machines

@@ -46,6 +46,7 @@ Result<ControlAsk> control_ask_from_json(std::string_view text) {
   take("owner", ask.owner);
   take("cancel", ask.cancel);
   take("unless_there", ask.unless_there);
+  take("machine_is_gone", ask.machine_is_gone);
   take("from", ask.from);
   take("slots", ask.slots);
   take("asked", ask.asked);

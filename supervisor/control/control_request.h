@@ -40,6 +40,7 @@ struct ControlAsk {
   bool cancel = false;                ///< "leave"
   std::uint64_t slots = 1;            ///< "add", "grow", "shrink"
   bool unless_there = false;          ///< "add": a host that host_worker has is not added again.
+  bool machine_is_gone = false;       ///< "remove": nothing can run on the host any more.
   std::uint64_t asked = 0;            ///< "grow": workers that are asked for already.
   std::optional<std::string> report;  ///< "fleet": JSON, see fleet_desk.h.
 };

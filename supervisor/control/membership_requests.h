@@ -18,6 +18,9 @@ class MembershipRequests {
  public:
   explicit MembershipRequests(SupervisorContext& context) : context_(context), editor_(context) {}
 
+  /// The host of that name; nothing: there is no name.
+  [[nodiscard]] Result<std::optional<Host>> named_host(
+      const std::optional<std::string>& name) const;
   /// What to say of it, or nothing.
   Result<std::string> leave(const ControlAsk& ask);
   /// "add", "remove" and "replace": host_worker is edited, and not looked at yet. What to say of
@@ -25,9 +28,6 @@ class MembershipRequests {
   io::awaitable<Result<std::string>> edit(ControlAsk ask);
 
  private:
-  /// The host of that name; nothing: there is no name.
-  [[nodiscard]] Result<std::optional<Host>> named_host(
-      const std::optional<std::string>& name) const;
   io::awaitable<Result<std::string>> replace(ControlAsk ask);
   /// Why no worker can be added there; empty: it can.
   [[nodiscard]] std::string why_not_there(const std::optional<Host>& host) const;

@@ -331,22 +331,14 @@ Result<std::vector<Machine>> FleetRun::to_be_asked(const Resize& resize, const J
   return chosen;
 }
 
-awaitable<Result<void>> FleetRun::request(std::string op, std::string host, std::uint32_t slots,
-                                          std::optional<double> deadline) {
-  json ask{{"op", op},
-           {"host", host},
-           {"slots", slots},
-           {"unless_there", true},
-           {"why", provider_->name() + " takes it away"},
-           {"control", io::kControlVersion}};
-  if (deadline)
-    ask["deadline_s"] = std::max(0.0, *deadline - static_cast<double>(io::wall_now()) / 1e9);
+awaitable<Result<void>> FleetRun::request(json what) {
+  what["control"] = io::kControlVersion;
   const auto reply =
-      co_await client_->ask(ask.dump(-1, ' ', false, json::error_handler_t::replace));
+      co_await client_->ask(what.dump(-1, ' ', false, json::error_handler_t::replace));
   if (!reply) co_return tl::unexpected(reply.error());
   const json answer = json::parse(*reply, nullptr, false);
   if (!answer.is_object() || !answer.value("ok", false))
-    co_return fail(ErrorKind::kDenied, "{} {}: {}", op, host,
+    co_return fail(ErrorKind::kDenied, "{} {}: {}", what.value("op", ""), what.value("host", ""),
                    answer.is_object() ? answer.value("error", "refused") : "no answer");
   co_return Result<void>();
 }
@@ -356,14 +348,23 @@ awaitable<Result<void>> FleetRun::act(FleetAction action, const FleetWish& wish)
   Machine machine;
   Result<void> done;
   if (const auto* add = std::get_if<AddHost>(&action)) {
-    done = co_await request("add", provider_->line_of(add->host), add->slots);
+    json what{{"op", "add"},
+              {"host", provider_->line_of(add->host)},
+              {"slots", add->slots},
+              {"unless_there", true}};
+    done = co_await request(std::move(what));
     machine = memory_.machine(add->id);
     if (done) tell(fmt::format("{} has {}: it is added", name, add->host));
   } else if (const auto* leave = std::get_if<Leave>(&action)) {
-    done = co_await request("leave", leave->host, 1, leave->deadline);
+    json what{{"op", "leave"}, {"host", leave->host}, {"why", name + " takes it away"}};
+    if (leave->deadline)
+      what["deadline_s"] =
+          std::max(0.0, *leave->deadline - static_cast<double>(io::wall_now()) / 1e9);
+    done = co_await request(std::move(what));
     if (done) tell(fmt::format("{} takes {} away: its workers leave", name, leave->host));
   } else if (const auto* drop = std::get_if<DropHost>(&action)) {
-    done = co_await request("remove", drop->host, 1);
+    json what{{"op", "remove"}, {"host", drop->host}, {"machine_is_gone", drop->machine_is_gone}};
+    done = co_await request(std::move(what));
     if (done)
       tell(fmt::format("{} has {} no more: its lines are taken out of host_worker", name,
                        drop->host));

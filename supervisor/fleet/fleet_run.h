@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -72,8 +73,7 @@ class FleetRun {
                                                          const std::vector<Machine>& listed) const;
   io::awaitable<Result<void>> act(FleetAction action, const FleetWish& wish);
   /// The job's own part: host_worker, notices.
-  io::awaitable<Result<void>> request(std::string op, std::string host, std::uint32_t slots,
-                                      std::optional<double> deadline = std::nullopt);
+  io::awaitable<Result<void>> request(nlohmann::json what);
   void tell(std::string news) { news_.push_back(std::move(news)); }
 
   std::string job_dir_;

@@ -151,6 +151,7 @@ void HostLinks::cannot_attach(const Host& host, const Error& error) {
 
 void HostLinks::attached(const Host& host, const AgentState& state) {
   HostLink& h = hosts_[host];
+  h.machine_is_gone = false;
   // Processes that already run there were started in the folder.
   const bool is_known = h.has_folder == state.incarnation || !state.processes.empty();
   const bool asks_program = !program_.empty() && !h.has_program;
@@ -293,8 +294,8 @@ awaitable<std::vector<Host>> HostLinks::shut_down(Duration grace) {
       if (h.link && !is_killed_) begin = std::max(begin, h.link->output_at());
     const bool waits_for_orphans = spec_.is_taken_over && !is_hurried_;
     awaits = std::ranges::any_of(hosts_, [&](const auto& entry) {
+      if (!entry.second.may_run()) return false;
       const auto& link = entry.second.link;
-      if (!link || link->ended()) return false;
       // The link of a take-over ends with the agent, and is made once more to see that.
       const bool answers = link->up() || (spec_.is_taken_over && link->heard_at() != Time{});
       const Duration limit = waits_for_orphans ? orphans_end
@@ -307,8 +308,7 @@ awaitable<std::vector<Host>> HostLinks::shut_down(Duration grace) {
   }
   std::vector<Host> unconfirmed;
   for (const auto& [host, h] : hosts_)
-    if (h.link && (h.ever_attached || spec_.is_taken_over) && !h.link->ended())
-      unconfirmed.push_back(host);
+    if (h.may_run() && (h.ever_attached || spec_.is_taken_over)) unconfirmed.push_back(host);
   co_return unconfirmed;
 }
 
@@ -319,7 +319,7 @@ void HostLinks::tell_awaited(Time until) {
   tell_at_ = now + (is_first ? kLastReach : kTellAwaited);
   std::vector<Host> awaited;
   for (const auto& [host, h] : hosts_)
-    if (h.link && !h.link->ended() && !h.link->up()) awaited.push_back(host);
+    if (h.may_run() && !h.link->up()) awaited.push_back(host);
   if (is_first || awaited.empty()) return;
   context_.console.warn(
       "{} {} not answer: what runs there ends by itself in {:.0f} s at the latest "

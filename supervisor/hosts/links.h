@@ -27,8 +27,9 @@ struct HostLink {
   std::string machine;
   std::string reach_command;  ///< Repeats the last failed connection by hand.
   bool ever_attached = false;
-  bool leaving = false;  ///< Released: its link closes when the agent has ended.
-  bool silent = false;   ///< AgentSilent was posted.
+  bool leaving = false;          ///< Released: its link closes when the agent has ended.
+  bool silent = false;           ///< AgentSilent was posted.
+  bool machine_is_gone = false;  ///< Nothing can run there.
   /// The state of an agent that was asked for the working folder and has not answered.
   std::optional<AgentState> asked;
   Time asked_at;
@@ -38,6 +39,8 @@ struct HostLink {
   [[nodiscard]] bool is_attached() const { return link && link->up() && ever_attached; }
   /// The host is still part of the job.
   [[nodiscard]] bool is_kept() const { return link && !leaving; }
+  /// Nothing says yet that all that ran there has ended.
+  [[nodiscard]] bool may_run() const { return link && !link->ended() && !machine_is_gone; }
 };
 
 /// Hears what comes over the links.
@@ -81,6 +84,8 @@ class HostLinks {
   /// Posts which agents have fallen silent and which are heard again; gives up hosts whose folder
   /// does not answer. `job_now`: the job's time.
   void tick(Time now, Time job_now);
+  /// Nothing can run on the host until an agent answers there: shut_down() does not wait for it.
+  void machine_gone(const Host& host) { hosts_[host].machine_is_gone = true; }
   /// Every agent kills what it runs, drops output that is left there, and ends.
   void kill_all();
   /// The job ends: no host is reached any more.

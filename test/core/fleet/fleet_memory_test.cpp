@@ -40,7 +40,7 @@ TEST_CASE("fleet memory: a kept machine that leaves the list is asked for again"
   memory.note_done(replaced.front());
   // Then its line goes, at the second list without it.
   CHECK(memory.look({replacement()}, without_n2(), kHolderRules).empty());
-  CHECK(memory.look({replacement()}, without_n2(), kHolderRules) == Actions{DropHost{"n2"}});
+  CHECK(memory.look({replacement()}, without_n2(), kHolderRules) == Actions{DropHost{"n2", true}});
 }
 
 TEST_CASE("fleet memory: a list that lacks a kept machine once asks for one other", "[fleet]") {
@@ -57,7 +57,7 @@ TEST_CASE("fleet memory: the line of a machine that never joined does not stay",
   wish.hosts["n2"].is_running = true;
   (void)memory.look({kept(Mark::kNone)}, wish, kHolderRules);
   CHECK(memory.look({}, without_n2(), kHolderRules).empty());
-  CHECK(memory.look({}, without_n2(), kHolderRules) == Actions{DropHost{"n2"}});
+  CHECK(memory.look({}, without_n2(), kHolderRules) == Actions{DropHost{"n2", true}});
 }
 
 TEST_CASE("fleet memory: after a restart the replacement of an ending machine is seen", "[fleet]") {
@@ -66,7 +66,7 @@ TEST_CASE("fleet memory: after a restart the replacement of an ending machine is
   ends.state = MachineState::kEnding;
   CHECK(memory.look({ends, replacement()}, without_n2(), kHolderRules).empty());
   CHECK(memory.look({replacement()}, without_n2(), kHolderRules).empty());
-  CHECK(memory.look({replacement()}, without_n2(), kHolderRules) == Actions{DropHost{"n2"}});
+  CHECK(memory.look({replacement()}, without_n2(), kHolderRules) == Actions{DropHost{"n2", true}});
 }
 
 TEST_CASE("fleet memory: an old list takes no mark back", "[fleet]") {

@@ -162,7 +162,7 @@ TEST_CASE("fleet plan: lines whose machine is gone are dropped at the second loo
   const FleetPlan first = plan_fleet({}, wish, kHolderRules, {});
   CHECK(first.actions.empty());
   CHECK(first.missing == std::vector<std::string>{"n2"});
-  CHECK(actions({}, wish, first.missing) == std::vector<FleetAction>{DropHost{"n2"}});
+  CHECK(actions({}, wish, first.missing) == std::vector<FleetAction>{DropHost{"n2", true}});
   // One that ends still has it.
   CHECK(actions({ending(1, "n2")}, wish, first.missing).empty());
 }
