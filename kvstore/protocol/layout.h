@@ -34,6 +34,9 @@ struct ChunkPlace {
 class Layout {
  public:
   static constexpr std::uint64_t kDefaultChunkBytes = std::uint64_t{1} << 20;
+  /// Where a server is reached over a network: the chunk that is being sent delays an urgent one,
+  /// and a chunk's value leaves once all of it has come.
+  static constexpr std::uint64_t kNetworkChunkBytes = std::uint64_t{128} << 10;
 
   /// `loops[s]`: number of loops of server s, each at least 1; at least one server.
   explicit Layout(std::vector<std::uint32_t> loops, std::uint64_t chunk_bytes = kDefaultChunkBytes);

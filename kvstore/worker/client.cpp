@@ -83,7 +83,9 @@ class Client final : public Store, private JobListener, private ServerLink::Owne
   WorkerId worker() const override { return options_.worker; }
   bool is_newcomer() const override { return options_.newcomer; }
   bool is_lead() const override { return member_.is_lead(); }
-  bool takes_groups() const override { return options_.chunk_bytes % DeviceGroup::kItem == 0; }
+  bool takes_groups() const override {
+    return options_.chunk_bytes.value_or(0) % DeviceGroup::kItem == 0;
+  }
 
   Status init(const Keys& keys, const Arrays& values, std::uint8_t flags) override {
     HostArrays on_host(values);
@@ -504,8 +506,8 @@ StoreResult<std::unique_ptr<Store>> open_client(ClientOptions options,
   return client;
 }
 
-StoreResult<std::unique_ptr<Store>> open_client_from_environment(const std::string& type,
-                                                                 std::uint64_t chunk_bytes) {
+StoreResult<std::unique_ptr<Store>> open_client_from_environment(
+    const std::string& type, std::optional<std::uint64_t> chunk_bytes) {
   (void)raise_descriptor_limit();
   auto env = read_environment(Role::kWorker);
   if (!env) return store_error(env.error().at("kvstore " + type));

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "core/base/result.h"
@@ -41,7 +42,7 @@ struct ClientOptions {
   /// Whether to try to share memory with the server of this index; empty: all. (A benchmark
   /// emulates several hosts on one.)
   std::function<bool(std::uint32_t server)> may_share;
-  std::uint64_t chunk_bytes = std::uint64_t{1} << 20;
+  std::optional<std::uint64_t> chunk_bytes;  ///< Nothing: as it suits the servers' addresses.
   Duration start_limit = std::chrono::seconds(600);
   /// A server that is unreachable for longer breaks the store. The supervisor needs up to half a
   /// minute to give up a lost server's host, and then starts other servers before it announces
@@ -68,6 +69,6 @@ struct ClientOptions {
 
 /// The same from the environment that the supervisor and the agent gave this process.
 [[nodiscard]] StoreResult<std::unique_ptr<Store>> open_client_from_environment(
-    const std::string& type, std::uint64_t chunk_bytes = ClientOptions().chunk_bytes);
+    const std::string& type, std::optional<std::uint64_t> chunk_bytes = std::nullopt);
 
 }  // namespace dt::kv

@@ -1,12 +1,26 @@
 #include "kvstore/worker/key_table.h"
 
+#include <algorithm>
 #include <utility>
+
+#include "io/asio.h"
+#include "kvstore/worker/links/server_link.h"
 
 namespace dt::kv {
 
 namespace {
 
 constexpr std::uint64_t kMostElements = std::uint64_t{1} << 40;
+
+/// By the servers' addresses, which are the same for all workers.
+std::uint64_t chunk_bytes_for(const KeyTable::Owners& owners) {
+  const auto is_near = [](const std::vector<ServerLink*>& server) {
+    boost::system::error_code bad;
+    return io::asio::ip::make_address(server.front()->address().address, bad).is_loopback();
+  };
+  return std::ranges::all_of(owners, is_near) ? Layout::kDefaultChunkBytes
+                                              : Layout::kNetworkChunkBytes;
+}
 
 }  // namespace
 
@@ -15,7 +29,7 @@ Result<std::span<const KeyTable::Key>> KeyTable::learn(const data::KeyTable& tab
   if (!layout_) {
     std::vector<std::uint32_t> loops;
     for (const auto& server : owners) loops.push_back(static_cast<std::uint32_t>(server.size()));
-    layout_.emplace(std::move(loops), chunk_bytes_);
+    layout_.emplace(std::move(loops), chunk_bytes_ ? *chunk_bytes_ : chunk_bytes_for(owners));
   }
   const std::size_t known = keys_.size();
   if (table.from > known) return fail(ErrorKind::kProtocol, "the server's key table has a gap");

@@ -27,7 +27,8 @@ class KeyTable {
   /// [server][loop]: the links to the chunks' owners.
   using Owners = std::vector<std::vector<ServerLink*>>;
 
-  explicit KeyTable(std::uint64_t chunk_bytes) : chunk_bytes_(chunk_bytes) {}
+  /// `chunk_bytes`: of a chunk, at most; nothing: as it suits the servers' addresses.
+  explicit KeyTable(std::optional<std::uint64_t> chunk_bytes) : chunk_bytes_(chunk_bytes) {}
 
   /// Adds the table's new keys. Returns all keys added since settled(). `owners` must be the same
   /// at each call.
@@ -43,7 +44,7 @@ class KeyTable {
   [[nodiscard]] ChunkState* chunk(KeyId key, std::uint32_t index) const;
 
  private:
-  std::uint64_t chunk_bytes_;
+  std::optional<std::uint64_t> chunk_bytes_;
   std::optional<Layout> layout_;
   std::vector<Key> keys_;  ///< By KeyId.
   std::size_t settled_ = 0;

@@ -20,7 +20,7 @@ using SteadyClock = std::chrono::steady_clock;
 
 /// Bytes queued on a connection beyond which the next request waits, ordered by priority. An urgent
 /// request waits for at most these bytes and the chunk that is being sent.
-constexpr std::size_t kSendWindow = std::size_t{512} << 10;
+constexpr std::size_t kSendWindow = std::size_t{128} << 10;
 /// Bytes of gradients that are compressed before the compressed ones are sent.
 constexpr std::size_t kCompressAtOnce = std::size_t{1} << 20;
 constexpr Duration kDialLimit = 5s;
