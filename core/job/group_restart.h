@@ -28,7 +28,7 @@
 namespace dt {
 
 /// A group in which a worker dies sooner than that makes its restart a futile one.
-inline constexpr Duration kGroupLives = std::chrono::seconds(60);
+inline constexpr Duration kGroupLives = kLives;
 /// In any group but the first a process that does not run for so long, while another one does,
 /// costs its host alone.
 inline constexpr Duration kOthersRun = std::chrono::seconds(60);

@@ -150,9 +150,13 @@ void HostTable::member_died(const Host& host, Time then, std::uint32_t budget) {
 }
 
 void HostTable::restart_later(const Host& host, WorkerId worker, const std::string& death,
-                              std::uint32_t budget) {
-  const HostState& h = at(host);
-  const Duration delay = delay_before_retry(host, h.restarts.count());
+                              std::uint32_t budget, Duration lived) {
+  HostState& h = change(host);
+  if (lived >= kLives)
+    h.futile_restarts = 0;
+  else if (!is_cooling(host))  // several at once count as one
+    ++h.futile_restarts;
+  const Duration delay = delay_before_retry(host, h.futile_restarts);
   if (!h.given_up) cool_for(host, delay);
   note_death(host, worker, death, budget, delay);
 }
@@ -198,6 +202,7 @@ void HostTable::wanted_less(const Host& host) {
   HostState& h = change(host);
   h.attempts = 0;
   h.restarts = {};
+  h.futile_restarts = 0;
   h.given_up = false;
   h.last_death.clear();
   h.cooling_until.reset();

@@ -35,6 +35,9 @@ struct HostState {
   bool preparing = false;
   std::uint32_t attempts = 0;  ///< Failed tries in a row.
   Failures restarts;           ///< Deaths of members here.
+  /// Restarts in a row, each after a death of a member that had not been one for kLives. Not in the
+  /// journal.
+  std::uint32_t futile_restarts = 0;
   std::optional<Time> cooling_until;
   bool given_up = false;
   std::string why;         ///< Last failure.
@@ -99,9 +102,10 @@ class HostTable {
               bool is_final = false);
   /// A member died here then (JobContext::moment_of()); `budget`: the number of restarts.
   void member_died(const Host& host, Time then, std::uint32_t budget);
-  /// Notes the death (WorkerGone::death()), and sets the time of the restart.
+  /// Notes the death (WorkerGone::death()), and sets the time of the restart. `lived`: how long the
+  /// worker was a member.
   void restart_later(const Host& host, WorkerId worker, const std::string& death,
-                     std::uint32_t budget);
+                     std::uint32_t budget, Duration lived);
   /// Notes the death of a worker. `delay`: until its restart; nothing: the group restarts.
   void note_death(const Host& host, WorkerId worker, const std::string& death, std::uint32_t budget,
                   std::optional<Duration> delay = {});

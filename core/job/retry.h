@@ -20,6 +20,9 @@ class Failures {
   std::optional<Time> last_;
 };
 
+/// What ran for so long did not fail at once: its failure is a first one.
+inline constexpr Duration kLives = std::chrono::seconds(60);
+
 /// Growing, jittered delay before try number `attempt` (1 = after the first failure): 1 s, 2 s, 4 s
 /// ... at most 60 s, times 0.75 to 1.25 by `salt`. The same input gives the same delay.
 [[nodiscard]] Duration retry_delay(std::uint32_t attempt, std::uint64_t salt);

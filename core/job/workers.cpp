@@ -199,6 +199,7 @@ void Workers::process_ended(const ProcessEnded& e) {
   if (e.never_ran && status.clean()) status.code = kExitCommandFailed;
   const std::string reason = e.why.empty() ? to_string(status) : e.why;
   const Host host = w->host;
+  const Duration lived = job_.now() - w->since;
   const bool base_start = w->base && job_.initial();
   const bool newcomer = on_the_way(w->state) && !base_start;
   const bool member = w->state == WorkerState::kMember || base_start;
@@ -217,7 +218,8 @@ void Workers::process_ended(const ProcessEnded& e) {
       job_.end(status.shell_code(),
                fmt::format("worker {} on {} could not be started: {}", id, host, reason));
     if (is_restarted)
-      hosts_.restart_later(host, id, WorkerGone{id, status, why, {}}.death(), restart_budget(host));
+      hosts_.restart_later(host, id, WorkerGone{id, status, why, {}}.death(), restart_budget(host),
+                           lived);
   }
 }
 

@@ -44,6 +44,25 @@ TEST_CASE("host table: a host is given up after its budget, and healthy time ref
   CHECK(m.hosts.usable(kHostA));
 }
 
+TEST_CASE("host table: it cools longer while members die soon after their join", "[host_table]") {
+  Machines m;
+  const auto dies = [&m](Duration lived) {
+    m.hosts.restart_later(kHostA, WorkerId(0), "crashed", 9, lived);
+  };
+  dies(1s);
+  dies(1s);  // of the same cause
+  m.at(1300ms);
+  CHECK_FALSE(m.hosts.is_cooling(kHostA));
+  dies(1s);
+  m.at(1300ms + 1400ms);
+  CHECK(m.hosts.is_cooling(kHostA));
+  m.at(1300ms + 2600ms);
+  CHECK_FALSE(m.hosts.is_cooling(kHostA));
+  for (int i = 0; i < 8; ++i) dies(1min);  // with a host
+  m.at(1300ms + 2600ms + 1300ms);
+  CHECK_FALSE(m.hosts.is_cooling(kHostA));
+}
+
 TEST_CASE("host table: a silent agent is suspect, once, until it is heard", "[host_table]") {
   Machines m;
   m.attach(kHostA);
