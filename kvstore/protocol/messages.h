@@ -49,7 +49,7 @@
 
 namespace dt::data {
 
-inline constexpr std::uint16_t kVersion = 8;
+inline constexpr std::uint16_t kVersion = 9;
 inline constexpr std::uint32_t kMagic = 0x31565444;  // "DTV1"
 
 enum class Type : std::uint8_t {
