@@ -212,8 +212,8 @@ Flags job_flags(JobSpec& spec) {
            "Before each restart it cools for a second; for twice as long each time, up to a "
            "minute, while its workers fail within a minute of their join.", .json = "max_restarts"},
       {.name = "restart-refill", .value = "TIME", .to = &rules.restart_refill,
-       .help = "without a failure on a host gives it a restart back ({})",
-       .manual = "So long without a failure gives a host one of its restarts back ({}).", .json = "restart_refill_s"},
+       .help = "without a failure gives a host one of its restarts back ({})",
+       .json = "restart_refill_s"},
       {.name = "max-futile-restarts", .value = "N", .to = &rules.max_futile_restarts, .least = 1,
        .most = 1'000'000,
        .help = "restarts without a completed epoch between them, before the job ends with code "
