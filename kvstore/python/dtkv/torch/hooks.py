@@ -9,6 +9,7 @@ from typing import Any, Callable
 import torch
 
 _modules: Any = torch.nn.modules.module
+_is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
 _HAS_HOOK = hasattr(torch.Tensor, "register_post_accumulate_grad_hook")
 
 
@@ -34,8 +35,14 @@ def on_gradient(parameter: Any, see: Callable[[], None]) -> Hook:
 
 def before_forward(see: Callable[[Any, Any], None]) -> Hook:
     """Calls see(module, arguments) before each forward() of this process. The hook is PyTorch's for all modules: a module's
-    own hooks would be copied, sent and scripted with it, and turn fast paths off."""
-    return Hook(_modules.register_module_forward_pre_hook(see))
+    own hooks would be copied, sent and scripted with it, and turn fast paths off. Code that torch.compile makes does not call
+    it."""
+
+    def see_uncompiled(module: Any, inputs: Any) -> None:
+        if not _is_compiling():  # what PyTorch cannot compile with the module's code would leave all of it uncompiled
+            see(module, inputs)
+
+    return Hook(_modules.register_module_forward_pre_hook(see_uncompiled))
 
 
 def weakly(method: Any, *words: Any) -> Callable[..., None]:
