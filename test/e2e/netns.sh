@@ -21,7 +21,7 @@ own_network() {
 }
 
 # net_hosts N: hosts 10.77.1.2, 10.77.2.2, ..., each with its sshd; sets SSH_HOSTS, SSH_OPTIONS and
-# SSH_ADDRESSES as ssh_hosts does.
+# SSH_ADDRESSES as ssh_hosts does. With OWN_PROCESSES=1 no host sees another one's processes, so that they share no memory.
 net_hosts() {
   local k
   ip link set lo up
@@ -156,7 +156,10 @@ at() {
   nsenter -n -t "$pid" "$@"
 }
 sshd_of() {
-  start "sshd$1" nsenter -n -m -t "${NAMESPACE[$1]}" "$(command -v sshd)" -D -e -f "$T/net/sshd$1.conf"
+  # unshare itself ignores TERM
+  local own=${OWN_PROCESSES:+'unshare --pid --fork --kill-child --mount-proc "$@" & trap "kill -KILL $!" TERM; wait'}
+  start "sshd$1" nsenter -n -m -t "${NAMESPACE[$1]}" sh -c "${own:-exec \"\$@\"}" sshd \
+    "$(command -v sshd)" -D -e -f "$T/net/sshd$1.conf"
   wait_for 10 "grep -q 'Server listening' '$T/sshd$1.out'" || fail "no sshd on host $1"
 }
 # vanish K: cuts the links of host K and kills its processes; none of them closes a connection.

@@ -5,10 +5,10 @@ import tempfile
 import time
 
 from pauses.job import Job
-from pauses.restarted import SNAPSHOT_EVERY, STEP_MS, STEPS_PER_EPOCH, Restarted
+from pauses.restarted import PYTHON, SNAPSHOT_EVERY, STEP_MS, STEPS_PER_EPOCH, Restarted
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-WARM = "/usr/bin/python3 -m dtkv.run --preload torch"
+WARM = PYTHON + " -m dtkv.run --preload torch"
 # A log for each host, as each of torchrun's agents has its own.
 WORKER = """#!/bin/sh
 exec %s %s %s/steps-$DT_HOST.jsonl %s/snapshot %d %d %d

@@ -8,6 +8,7 @@ from pauses import step_log
 
 STEPS_PER_EPOCH, SNAPSHOT_EVERY, STEP_MS = 50, 25, 20
 PATIENCE_S = 100
+PYTHON = os.environ.get("DT_TORCH_PYTHON", "/usr/bin/python3")
 FOURTH = 3
 
 

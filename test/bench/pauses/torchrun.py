@@ -1,24 +1,24 @@
 """The peer: torchrun with four agents of one worker each on this machine, elastic from 1 to 4.
 
-Tuned: it looks after its workers every 0.1 s and gives latecomers 1 s when a group forms.
+Tuned: it looks after its workers every 0.1 s and gives latecomers 1 s when a group forms. Its PyTorch is that of DT_TORCH_PYTHON,
+or of /usr/bin/python3.
 """
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 
-from pauses.restarted import FOURTH, SNAPSHOT_EVERY, STEP_MS, STEPS_PER_EPOCH, Restarted
+from pauses.restarted import FOURTH, PYTHON, SNAPSHOT_EVERY, STEP_MS, STEPS_PER_EPOCH, Restarted
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def missing():
-    """Why there can be no such peer here, or nothing. Debian's python3-torch belongs to /usr/bin/python3."""
-    if shutil.which("torchrun") is None:
-        return "there is no torchrun (python3-torch)"
-    return None
+    """Why there can be no such peer here, or nothing."""
+    found = subprocess.run([PYTHON, "-c", "import torch.distributed.run"], stdin=subprocess.DEVNULL,
+                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return None if found.returncode == 0 else "%s has no torchrun (python3-torch): %s" % (PYTHON, found.stdout.strip())
 
 
 class Group(Restarted):
@@ -45,7 +45,7 @@ class Group(Restarted):
             return link.connect_ex(("127.0.0.1", self.port)) == 0
 
     def begin(self, agent):
-        command = [shutil.which("torchrun"), "--nnodes", "1:4", "--nproc_per_node", "1", "--max_restarts", "1000",
+        command = [PYTHON, "-m", "torch.distributed.run", "--nnodes", "1:4", "--nproc_per_node", "1", "--max_restarts", "1000",
                    "--rdzv_backend", "c10d", "--rdzv_endpoint", "127.0.0.1:%d" % self.port, "--rdzv_id", "pauses",
                    "--rdzv_conf", "last_call_timeout=1", "--monitor_interval", "0.1",
                    # 1.13 under Python 3.11 does not understand its own defaults of these two.
