@@ -75,6 +75,8 @@ class DDPState(Replicas):
         self._names: Dict[int, str] = {}
         self._buckets: List[_Bucket] = []
         self._error: Optional[BaseException] = None
+        self._has_unused = getattr(model, "find_unused_parameters", True) or getattr(model, "static_graph", True)
+        """Whether DDP leaves gradients alone: those of parameters that this worker did not use."""
         replica = Replica(model, optimizer, is_whole=True)
         super().__init__(type)
         self.add(replica)
@@ -153,7 +155,8 @@ class DDPState(Replicas):
     def _take_facts(self, one: Replica, facts: List[Handle], buckets: List[_Bucket]) -> None:
         self._wait(facts)
         self._end_step(one, is_busy=True)
-        self._set_gradients([bucket.rows for bucket in buckets])
+        if self._has_unused:
+            self._set_gradients([bucket.rows for bucket in buckets])
 
     def _end_step_of_ddp(self) -> None:
         error, self._error = self._error, None
@@ -165,7 +168,6 @@ class DDPState(Replicas):
         self._raise_refused()
 
     def _set_gradients(self, buckets: List[Dict[str, Tuple[Any, Any]]]) -> None:
-        """DDP leaves the gradients of parameters alone that this worker did not use."""
         parameters = self._replicas[0].parameters
         counts = dict(zip(parameters, self._facts.has_gradient))
         for gradients in buckets:
