@@ -1,5 +1,6 @@
 #include "core/job/host_table.h"
 
+#include <algorithm>
 #include <functional>
 #include <utility>
 
@@ -152,7 +153,7 @@ void HostTable::member_died(const Host& host, Time then, std::uint32_t budget) {
 void HostTable::restart_later(const Host& host, WorkerId worker, const std::string& death,
                               std::uint32_t budget, Duration lived) {
   HostState& h = change(host);
-  if (lived >= kLives)
+  if (lived >= std::min(kLives, job_.options.restart_refill))
     h.futile_restarts = 0;
   else if (!is_cooling(host))  // several at once count as one
     ++h.futile_restarts;

@@ -35,8 +35,8 @@ struct HostState {
   bool preparing = false;
   std::uint32_t attempts = 0;  ///< Failed tries in a row.
   Failures restarts;           ///< Deaths of members here.
-  /// Restarts in a row, each after a death of a member that had not been one for kLives. Not in the
-  /// journal.
+  /// Restarts in a row, each after a death of a member that had not been one for kLives, or for
+  /// restart_refill if that is less. Not in the journal.
   std::uint32_t futile_restarts = 0;
   std::optional<Time> cooling_until;
   bool given_up = false;

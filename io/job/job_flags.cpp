@@ -210,7 +210,8 @@ Flags job_flags(JobSpec& spec) {
        .manual = "Restarts of workers that failed as members, for each worker a host is to have "
            "({}). A host that needs more is given up until its line is removed and added again. "
            "Before each restart it cools for a second; for twice as long each time, up to a "
-           "minute, while its workers fail within a minute of their join.", .json = "max_restarts"},
+           "minute, while its workers fail within a minute of their join, or within "
+           "--restart-refill if that is shorter.", .json = "max_restarts"},
       {.name = "restart-refill", .value = "TIME", .to = &rules.restart_refill,
        .help = "without a failure gives a host one of its restarts back ({})",
        .json = "restart_refill_s"},

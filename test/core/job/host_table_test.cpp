@@ -63,6 +63,17 @@ TEST_CASE("host table: it cools longer while members die soon after their join",
   CHECK_FALSE(m.hosts.is_cooling(kHostA));
 }
 
+TEST_CASE("host table: restarts that come back soon come soon", "[host_table]") {
+  auto options = job_on({kHostA, kHostB});
+  options.restart_refill = 1s;
+  Machines m(options);
+  for (int i = 1; i < 4; ++i) {
+    m.hosts.restart_later(kHostA, WorkerId(0), "crashed", 9, 1s);
+    m.at(i * 1300ms);
+    CHECK_FALSE(m.hosts.is_cooling(kHostA));
+  }
+}
+
 TEST_CASE("host table: a silent agent is suspect, once, until it is heard", "[host_table]") {
   Machines m;
   m.attach(kHostA);
