@@ -8,6 +8,7 @@ import os
 import sys
 import time
 
+import no_libuv  # noqa: F401  before all others of PyTorch
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel

@@ -45,7 +45,7 @@ class Group(Restarted):
             return link.connect_ex(("127.0.0.1", self.port)) == 0
 
     def begin(self, agent):
-        command = [PYTHON, "-m", "torch.distributed.run", "--nnodes", "1:4", "--nproc_per_node", "1", "--max_restarts", "1000",
+        command = [PYTHON, os.path.join(HERE, "torchrun_main.py"), "--nnodes", "1:4", "--nproc_per_node", "1", "--max_restarts", "1000",
                    "--rdzv_backend", "c10d", "--rdzv_endpoint", "127.0.0.1:%d" % self.port, "--rdzv_id", "pauses",
                    "--rdzv_conf", "last_call_timeout=1", "--monitor_interval", "0.1",
                    # 1.13 under Python 3.11 does not understand its own defaults of these two.
@@ -54,9 +54,11 @@ class Group(Restarted):
                    str(STEP_MS), str(STEPS_PER_EPOCH), str(SNAPSHOT_EVERY)]
         if agent == 0:
             print(" ".join(command), flush=True)
+        # 2.6's agents that keep one store wait in vain for its address when their group grows.
+        env = dict(os.environ, OMP_NUM_THREADS="1", TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
         out = open("%s/agent-%d.out" % (self.folder, agent), "a")
         self.agents[agent] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-                                              start_new_session=True, env=dict(os.environ, OMP_NUM_THREADS="1"))
+                                              start_new_session=True, env=env)
 
     def log(self, agent):
         return "%s/steps-%d.jsonl" % (self.folder, agent)
