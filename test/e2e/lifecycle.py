@@ -159,7 +159,8 @@ class Cell:
             first = self.start([*words, *(["--max-restarts", "0"] if self.state == "ended-badly" else []), *WORKER], "owner")
         if hold:
             return
-        until("a checkpoint", lambda: glob.glob(f"{self.job}/.dtlaunch/2*/checkpoints/epoch-*/manifest.json"))
+        # Its files are there before the journal has it.
+        until("a checkpoint", lambda: self.status("owner").get("checkpoint", {}).get("newest", -1) >= 0)
         if self.state == "stopping":
             self.start(["dtctl", "stop"], "owner")
             until("it is being stopped", lambda: self.status("owner").get("state") == "stopping")
