@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import time
 
+import checks
 import schedule
 import watch
 from faults import Faults
@@ -89,6 +90,13 @@ def schedules_are_drawn() -> None:
     assert 80 < sum(plan.default_budgets for plan in plans) < 120 and 50 < sum(plan.groups for plan in plans) < 100
 
 
+def gaps_are_found() -> None:
+    both = [*range(13), *range(12, 31), 13, 31]
+    assert not checks.gap(range(9), 1) and not checks.gap(both, 2), "two masters, and each one's lines in order"
+    for numbers, masters in (([0, 2], 1), ([0, 0], 1), (both, 1), ([0, 5], 2), ([0, 1, 0, 1, 0], 2), ([*both, 33], 2)):
+        assert checks.gap(numbers, masters), (numbers, masters)
+
+
 def volumes_are_mended() -> None:
     with tempfile.TemporaryDirectory() as folder:
         one, two = (Control(f"{folder}/{name}") for name in "ab")
@@ -103,6 +111,6 @@ def volumes_are_mended() -> None:
 
 
 def main() -> None:
-    for test in (watch_sees, scan_sees, schedules_are_drawn, volumes_are_mended):
+    for test in (watch_sees, scan_sees, schedules_are_drawn, gaps_are_found, volumes_are_mended):
         test()
         print(f"{test.__name__}: ok")
