@@ -160,7 +160,7 @@ class Cell:
         if hold:
             return
         # Its files are there before the journal has it.
-        until("a checkpoint", lambda: self.status("owner").get("checkpoint", {}).get("newest", -1) >= 0)
+        until("a checkpoint", lambda: self.status("owner").get("checkpoint", {}).get("newest") is not None)
         if self.state == "stopping":
             self.start(["dtctl", "stop"], "owner")
             until("it is being stopped", lambda: self.status("owner").get("state") == "stopping")
