@@ -165,7 +165,10 @@ class Grammar {
       case 5:
         return line("UserKnownHostsFile", file() + (one_in(4) ? " " + file() : ""));
       case 6:
-        return line("GlobalKnownHostsFile", quoted(any({"/g/%h", "~/g", "none", "/g/${DT_K}"})));
+        // An open quote would make the name "none #x" of it, which -G prints as two names.
+        return line("GlobalKnownHostsFile", one_in(4)
+                                                ? any({"none", "'none'", "\"none\"", "no\"ne\""})
+                                                : quoted(any({"/g/%h", "~/g", "/g/${DT_K}"})));
       case 7:
         return line("IdentityAgent",
                     one_in(3) ? any({"none", "SSH_AUTH_SOCK", "$DT_K", "$DT_NONE"}) : file());
