@@ -8,7 +8,8 @@ mkdir -m 700 "$T/a" "$T/b"
 cat >"$T/worker.sh" <<W
 #!/bin/sh
 [ "\$1" != stubborn ] || trap 'echo >>$T/told' TERM
-while :; do echo "\$(date +%s%N) \$DT_JOB" >>$T/train.log; sleep 0.1; done  # how long between two lines, not a wait
+# The job comes first: TERM may end date, not its line. The sleep is what lies between two lines, not a wait.
+while :; do echo "\$DT_JOB \$(date +%s%N)" >>$T/train.log; sleep 0.1; done
 W
 chmod +x "$T/worker.sh"
 # Slurm's programs without a cluster: nobody waits for it.
@@ -39,8 +40,8 @@ on() {
     exec "$@"' on "$@"
 }
 pointer() { python3 -c "import json; print(json.load(open('$T/disk/.dtlaunch/current.json'))['$1'])"; }
-pause() { awk 'NR > 1 && $2 != job { printf "%d", ($1 - at) / 1e9 } { at = $1; job = $2 }' "$T/train.log"; }  # between both
-jobs_of_log() { awk '{ print $2 }' "$T/train.log" | uniq; }
+pause() { awk 'NR > 1 && $1 != job { printf "%d", ($2 - at) / 1e9 } { job = $1; at = $2 }' "$T/train.log"; }  # between both
+jobs_of_log() { awk '{ print $1 }' "$T/train.log" | uniq; }
 
 # take_over COPY HOST: COPY: stalled (nothing is dead), missing, torn, short, unreadable, whole; HOST: dead, alive, cut, or
 # stubborn: its workers ignore TERM, and Ctrl-C comes before they are killed.
