@@ -8,8 +8,8 @@ mkdir -m 700 "$T/a" "$T/b"
 cat >"$T/worker.sh" <<W
 #!/bin/sh
 [ "\$1" != stubborn ] || trap 'echo >>$T/told' TERM
-# The job comes first: TERM may end date, not its line. The sleep is what lies between two lines, not a wait.
-while :; do echo "\$DT_JOB \$(date +%s%N)" >>$T/train.log; sleep 0.1; done
+# The job comes first: TERM may end date, and not its line.
+while :; do echo "\$DT_JOB \$(date +%s%N)" >>$T/train.log; sleep 0.1; done  # how long between two lines, not a wait
 W
 chmod +x "$T/worker.sh"
 # Slurm's programs without a cluster: nobody waits for it.
