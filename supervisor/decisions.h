@@ -42,6 +42,8 @@ class Decisions {
   void released(const Host& host);
 
   [[nodiscard]] const JournalRoom& room() const { return room_; }
+  /// The journal takes nothing any more, and the job ends: what was posted since is not done.
+  [[nodiscard]] bool has_failed() const { return has_failed_; }
   [[nodiscard]] bool was_stopped() const { return stopped_why_.has_value(); }
 
  private:
@@ -64,8 +66,8 @@ class Decisions {
   JournalRoom room_;
   std::deque<JobEvent> events_;
   bool pumping_ = false;
-  bool has_failed_ = false;  ///< The journal: nothing is carried out any more.
-  bool has_ended_ = false;   ///< An End was carried out.
+  bool has_failed_ = false;
+  bool has_ended_ = false;  ///< An End was carried out.
   std::optional<std::string> stopped_why_;
 };
 

@@ -499,10 +499,11 @@ class Loop final : public Supervisor {
       co_return nlohmann::json{{"ok", true}, {"changes", number}}.dump();
     }
     if (ask.op == Op::kEvents) co_return event_log_.events_json(ask.from);
+    if (ask.op == Op::kFleet) co_return co_await fleet_.answer(std::move(ask));
+    if (end_ || context_.job->ending()) co_return error_reply("the job is ending");
     if (ask.op == Op::kLeave) co_return co_await when_journalled(membership_.leave(ask));
     if (ask.op == Op::kGrow || ask.op == Op::kShrink)
       co_return co_await fleet_.resize(std::move(ask));
-    if (ask.op == Op::kFleet) co_return co_await fleet_.answer(std::move(ask));
     co_return co_await edit_host_worker(std::move(ask));  // kAdd, kRemove, kReplace
   }
 
@@ -527,6 +528,7 @@ class Loop final : public Supervisor {
       co_return error_reply(
           fmt::format("{}: it is done when that can be written, unless the supervisor ends before",
                       room.why()));
+    if (decisions_.has_failed()) co_return error_reply("the job ends: " + end_->message);
     nlohmann::json reply{{"ok", true}};
     if (!done->empty()) reply["note"] = *done;
     co_return reply.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

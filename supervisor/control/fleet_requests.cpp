@@ -155,7 +155,6 @@ std::string FleetRequests::why_not_more(const ControlAsk& ask, std::uint64_t ask
 }
 
 awaitable<std::string> FleetRequests::resize(ControlAsk ask) {
-  if (lets_go_ || context_.job->ending()) co_return error_reply("the job is ending");
   const bool grows = ask.op == Op::kGrow;
   const std::string why_not = grows ? why_not_more(ask, is_slurm() ? ask.asked : asked_) : "";
   if (!why_not.empty()) co_return error_reply(why_not);

@@ -34,15 +34,10 @@ Result<std::optional<Host>> MembershipRequests::named_host(
 std::string MembershipRequests::objection(const ControlAsk& ask,
                                           const std::optional<Host>& host) const {
   const Notices& notices = context_.job->notices();
-  std::string why_not;
-  if (ask.cancel)
-    why_not = notices.cancel_objection(host);
-  else if (ask.deadline_s && !(*ask.deadline_s >= 0 && *ask.deadline_s <= kLongestNotice_s))
-    why_not = "\"deadline_s\" is a number of seconds, at most a year";
-  else if (host)
-    why_not = notices.objection(*host);
-  if (why_not.empty() && context_.job->ending()) why_not = "the job is ending";
-  return why_not;
+  if (ask.cancel) return notices.cancel_objection(host);
+  if (ask.deadline_s && !(*ask.deadline_s >= 0 && *ask.deadline_s <= kLongestNotice_s))
+    return "\"deadline_s\" is a number of seconds, at most a year";
+  return host ? notices.objection(*host) : "";
 }
 
 Result<std::string> MembershipRequests::leave(const ControlAsk& ask) {

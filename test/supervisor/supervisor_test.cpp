@@ -4,6 +4,7 @@
 
 #include "core/job/records.h"
 #include "core/protocol/exit_code.h"
+#include "io/fd.h"
 #include "io/job/control_client.h"
 #include "io/job/control_protocol.h"
 #include "supervisor/files/journal_file.h"
@@ -12,6 +13,23 @@
 using namespace dt;
 using namespace dt::test;
 using namespace std::chrono_literals;
+
+namespace {
+
+/// Whoever has the file open in this process cannot write to it any more: EBADF.
+void break_writes(const std::string& path) {
+  const io::Fd reader(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  int broken = 0;
+  for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    if (fs::read_symlink(entry.path(), gone) != path) continue;
+    ::dup3(reader.get(), std::stoi(entry.path().filename()), O_CLOEXEC);
+    ++broken;
+  }
+  REQUIRE(broken == 1);
+}
+
+}  // namespace
 
 TEST_CASE("supervisor: a stop that comes before the job exists ends it, no process is started") {
   Supervised job;
@@ -83,6 +101,22 @@ TEST_CASE("supervisor: a job's end waits for a host as long as a connection may 
   CHECK(job.end() == 5);
   REQUIRE(job.ends.size() == 1);
   CHECK(job.ends[0]->was_told(Shutdown::kType));
+}
+
+TEST_CASE("supervisor: a change that the journal cannot take is refused, and so is each after it") {
+  Supervised job;
+  job.start();
+  AgentEnd& agent = job.told(0, StartProcess::kType);
+  // The end waits for a host that is not reached.
+  job.refuses = true;
+  agent.channel.close();
+  break_writes(job.journal_path);
+  const std::string leave = R"({"op":"leave","host":"a","deadline_s":3600})";
+  CHECK(job.wait(job.ask(leave)).find("the job ends: write journal") != std::string::npos);
+  for (const std::string& late : {leave, std::string(R"({"op":"add","host":"b"})"),
+                                  std::string(R"({"op":"grow","slots":1})")})
+    CHECK(job.wait(job.ask(late)).find("the job is ending") != std::string::npos);
+  CHECK(job.host_worker() == "a\n");
 }
 
 TEST_CASE("supervisor: a foreground job whose dtlaunch never comes is stopped") {
