@@ -500,7 +500,9 @@ class Loop final : public Supervisor {
     }
     if (ask.op == Op::kEvents) co_return event_log_.events_json(ask.from);
     if (ask.op == Op::kFleet) co_return co_await fleet_.answer(std::move(ask));
-    if (end_ || context_.job->ending()) co_return error_reply("the job is ending");
+    // A machine that is gone is no wish but a fact: an end waits for it no longer.
+    if (!ask.machine_is_gone && (end_ || context_.job->ending()))
+      co_return error_reply("the job is ending");
     if (ask.op == Op::kLeave) co_return co_await when_journalled(membership_.leave(ask));
     if (ask.op == Op::kGrow || ask.op == Op::kShrink)
       co_return co_await fleet_.resize(std::move(ask));

@@ -103,6 +103,21 @@ TEST_CASE("supervisor: a job's end waits for a host as long as a connection may 
   CHECK(job.ends[0]->was_told(Shutdown::kType));
 }
 
+TEST_CASE("supervisor: the end of a job that is taken over waits for no machine that is gone") {
+  Supervised job;
+  job.spec.is_taken_over = true;
+  job.spec.rules.orphan_timeout = 1h;
+  job.refuses = true;
+  auto records = begun();
+  records.emplace_back(JobEnding{5, "worker 0 failed"});
+  job.resume(records);
+  job.start();
+  REQUIRE(job.until([&] { return job.tries > 0; }));
+  const std::string gone = R"({"op":"remove","host":"a","machine_is_gone":true})";
+  CHECK(job.wait(job.ask(gone)).find("the job is ending") == std::string::npos);
+  CHECK(job.end() == 5);
+}
+
 TEST_CASE("supervisor: a change that the journal cannot take is refused, and so is each after it") {
   Supervised job;
   job.start();
