@@ -1,11 +1,18 @@
 # timeout=20 cost=1
-# scripts/nightly --age: what was skipped, failed or never run is not green, and an unknown commit is said to be one.
+# scripts/nightly --age: what was skipped, failed or never run is not green, an unknown commit is said to be
+# one, and a commit of rows alone makes no part older.
 . "$(dirname "$0")/lib.sh"
 git init -q "$T/repo"
 cd "$T/repo"
-mkdir scripts
+mkdir scripts test
 cp "$DT_SOURCE/scripts/nightly" scripts
-commit() { git -c user.name=t -c user.email=t@t commit -q --allow-empty -m c; git rev-parse --short=10 HEAD; }
+# commit [FILE]: one that changes FILE.
+commit() {
+  echo c >>"${1:-program}"
+  git add .
+  git -c user.name=t -c user.email=t@t commit -q -m c
+  git rev-parse --short=10 HEAD
+}
 first=$(commit)
 second=$(commit)
 for i in $(seq 101); do commit >/dev/null; done
@@ -18,6 +25,7 @@ cat >"$T/ledger" <<L
 | 2026-11-23 | $first | 2 | fuzz | 1 | 1 | skipped: no clang |
 | 2026-11-23 | 0123456789 | 2 | asan | 1 | 1 | ok |
 L
+commit test/NIGHTLY.md >/dev/null
 run age scripts/nightly --age --ledger "$T/ledger" release sim fuzz asan python
 expect_status 0
 expect_output age '^  release: 101 commits \(WARNING: more than 100\)$'
