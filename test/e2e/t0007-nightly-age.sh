@@ -33,3 +33,11 @@ expect_output age '^  sim: 0 commits$'
 expect_output age '^  fuzz: never green$'
 expect_output age '^  asan: green on 0123456789, which is not known here$'
 expect_output age '^  python: never green$'
+
+say "a ledger that is not there, and none"
+run absent scripts/nightly --age --ledger "$T/absent" sim
+expect_status 2
+expect_output absent "cannot read the ledger $T/absent"
+run none scripts/nightly --age --ledger
+expect_status 2
+expect_output none "ledger needs a value"
